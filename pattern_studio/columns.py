@@ -1,0 +1,310 @@
+"""What a strip of query rows sees along the keys: the interval algebra behind exact lowering.
+
+A *strip* is a stretch of consecutive query positions (a query block, or the part of one that lies
+in a document). For a strip a pattern is described by *column runs*: stretches of key positions
+whose columns (one key, all rows of the strip) share a state:
+
+- ALL: every row keeps the key,
+- BAND: some rows do, exactly those with `lo <= j - i <= hi`,
+- SOME: some rows may; settled later by evaluating the predicate,
+- NONE: no row does (stretches that no run names).
+
+Runs compose under Kleene's three-valued logic, with bands kept exact as long as the result is a
+band. The rules are sound for every operator, so composites keep the shortcuts of their parts; the
+cost is that of sorting the runs, never of the keys or pairs that they cover.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import StudioError
+from .layout import UNBOUNDED
+
+NONE, BAND, SOME, ALL = 0, 1, 2, 3
+MAX_RUNS = 2**27  # runs of one pattern node: about 5 GB of working arrays
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What a pattern that depends on the problem may ask: all in absolute (or re-based) positions.
+
+    `kv_len` is an int, or an array with one entry per strip or pair (inside documents);
+    `doc_ends` holds the exclusive end of each document; `block` is what `unit=block` stands for.
+    """
+
+    kv_len: int | Ints | None = None
+    doc_ends: tuple[int, ...] | None = None
+    block: tuple[int, int] | None = None
+
+    def at(self, index: Ints) -> Scope:
+        """The scope of chosen strips."""
+        return replace(self, kv_len=self.kv_len[index]) if isinstance(self.kv_len, np.ndarray) else self
+
+
+@dataclass(frozen=True)
+class Strips:
+    """Query strips `first..last` (inclusive) and the keys `key_first : key_stop` each is asked about.
+
+    All int64 [strips], absolute positions.
+    """
+
+    first: Ints
+    last: Ints
+    key_first: Ints
+    key_stop: Ints
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    @property
+    def height(self) -> Ints:
+        """Rows of each strip."""
+        return self.last - self.first + 1
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Column runs, sorted by (strip, start), apart within a strip: int64 [runs], state uint8 [runs].
+
+    `lo` and `hi` are the band of a BAND run, else -UNBOUNDED and UNBOUNDED.
+    """
+
+    strip: Ints
+    start: Ints
+    stop: Ints
+    state: NDArray[np.uint8]
+    lo: Ints
+    hi: Ints
+
+    def __len__(self) -> int:
+        return len(self.strip)
+
+    def take(self, index: NDArray) -> Columns:
+        """The runs chosen by an index or a mask."""
+        return Columns(*(a[index] for a in (self.strip, self.start, self.stop, self.state, self.lo, self.hi)))
+
+
+def ragged(counts: Ints) -> tuple[Ints, Ints]:
+    """Owner and rank of each item when owner `n` has `counts[n]` items: [2, 2] -> ([0, 0, 1, 1], [0, 1, 0, 1])."""
+    total = int(counts.sum())
+    if total > MAX_RUNS:
+        raise StudioError(
+            f"this pattern has {total:,} key runs at this block size, more than the {MAX_RUNS:,} that are built; "
+            "use a larger block, a shorter problem or a coarser pattern"
+        )
+    owner = np.repeat(np.arange(len(counts)), counts)
+    return owner, np.arange(total) - np.repeat(np.cumsum(counts) - counts, counts)
+
+
+def uniform(strips: Strips, state: int) -> Columns:
+    """One state over all keys of every strip."""
+    index = np.arange(len(strips)) if state else np.zeros(0, np.int64)
+    return intervals(strips, index, strips.key_first[index], strips.key_stop[index], state)
+
+
+def intervals(strips: Strips, strip: Ints, start: Ints, stop: Ints, state: int | NDArray) -> Columns:
+    """Runs from key intervals in order and apart; cut to each strip's keys, empty ones dropped."""
+    start, stop = np.maximum(start, strips.key_first[strip]), np.minimum(stop, strips.key_stop[strip])
+    keep = start < stop
+    states = np.broadcast_to(np.asarray(state, np.uint8), keep.shape)[keep]
+    free = np.full(len(states), UNBOUNDED)
+    return Columns(strip[keep], start[keep], stop[keep], states, -free, free)
+
+
+def band(strips: Strips, lo: int, hi: int) -> Columns:
+    """Runs of `lo <= j - i <= hi`: a left edge, a body and a right edge per strip."""
+    if lo > hi:
+        return uniform(strips, NONE)
+    left, left_end = strips.first + lo, strips.last + lo  # keys in left:left_end miss some rows' lower bound
+    right, right_end = strips.first + hi + 1, strips.last + hi + 1  # keys in right:right_end, the upper bound
+    inner, outer = np.minimum(left_end, right), np.maximum(left_end, right)
+    narrow = left_end > right  # no key is in reach of every row: in the middle both bounds cut
+    edges = np.stack([left, inner, outer, right_end], 1)
+    lows = np.stack([np.full(len(strips), lo), np.where(narrow, lo, -UNBOUNDED), np.full(len(strips), -UNBOUNDED)], 1)
+    highs = np.stack([np.full(len(strips), UNBOUNDED), np.where(narrow, hi, UNBOUNDED), np.full(len(strips), hi)], 1)
+    states = np.stack([np.full(len(strips), BAND), np.where(narrow, BAND, ALL), np.full(len(strips), BAND)], 1)
+    start = np.maximum(edges[:, :3], strips.key_first[:, None])
+    stop = np.minimum(edges[:, 1:], strips.key_stop[:, None])
+    strip, piece = np.nonzero(start < stop)
+    return Columns(
+        strip,
+        start[strip, piece],
+        stop[strip, piece],
+        states[strip, piece].astype(np.uint8),
+        lows[strip, piece],
+        highs[strip, piece],
+    )
+
+
+def covered(strips: Strips, strip: Ints, start: Ints, stop: Ints, rows: Ints) -> Columns:
+    """Runs from intervals that hold for some rows each: `rows[n]` rows of `strip[n]` keep `start:stop`.
+
+    A row's own intervals must be disjoint. Where the rows add up to the strip's height the state is
+    ALL, elsewhere SOME. Any order.
+    """
+    start, stop = np.maximum(start, strips.key_first[strip]), np.minimum(stop, strips.key_stop[strip])
+    keep = start < stop
+    strip, start, stop, rows = strip[keep], start[keep], stop[keep], np.broadcast_to(rows, keep.shape)[keep]
+    scale = _scale(strips)
+    at = np.concatenate([scale.key(strip, start), scale.key(strip, stop)])
+    order = np.argsort(at, kind="stable")
+    at, count = at[order], np.cumsum(np.concatenate([rows, -rows])[order])
+    last = np.r_[at[1:] != at[:-1], True] if len(at) else np.zeros(0, bool)
+    at, count = at[last], count[last]
+    held = count[:-1] > 0
+    strip, start = scale.place(at[:-1][held])
+    state = np.where(count[:-1][held] == strips.height[strip], ALL, SOME)
+    return _joined(intervals(strips, strip, start, start + np.diff(at)[held], state))
+
+
+def shifted(columns: Columns, keys: int, rows: int = 0) -> Columns:
+    """Runs moved by `keys` along the keys when the strips were moved by `rows`."""
+    bands = columns.state == BAND
+    move = np.where(bands, keys - rows, 0)
+    return replace(
+        columns,
+        start=columns.start + keys,
+        stop=columns.stop + keys,
+        lo=np.where(columns.lo > -UNBOUNDED, columns.lo + move, columns.lo),
+        hi=np.where(columns.hi < UNBOUNDED, columns.hi + move, columns.hi),
+    )
+
+
+# A value is (state, lo, hi), each an array over segments.
+Value = tuple[NDArray[np.uint8], Ints, Ints]
+
+
+def both(a: Value, b: Value) -> Value:
+    """Kleene conjunction. Two bands that each cut a column meet in a band (Helly) or not at all."""
+    lo, hi = np.maximum(a[1], b[1]), np.minimum(a[2], b[2])
+    state = np.where(a[0] == ALL, b[0], np.where(b[0] == ALL, a[0], np.where((a[0] == b[0]) & (a[0] == BAND), BAND, SOME)))
+    state = np.where((a[0] == NONE) | (b[0] == NONE) | ((state == BAND) & (lo > hi)), NONE, state)
+    return _value(state, lo, hi)
+
+
+def either(a: Value, b: Value) -> Value:
+    """Kleene disjunction. Two bands that touch or overlap join in one band."""
+    touching = (a[1] <= b[2] + 1) & (b[1] <= a[2] + 1)
+    only_a, only_b = b[0] == NONE, a[0] == NONE
+    lo = np.where(only_a, a[1], np.where(only_b, b[1], np.minimum(a[1], b[1])))
+    hi = np.where(only_a, a[2], np.where(only_b, b[2], np.maximum(a[2], b[2])))
+    bands = (a[0] == BAND) & (b[0] == BAND) & touching
+    state = np.where(only_a, a[0], np.where(only_b, b[0], np.where(bands, BAND, SOME)))
+    return _value(np.where((a[0] == ALL) | (b[0] == ALL), ALL, state), lo, hi)
+
+
+def neither(a: Value) -> Value:
+    """Kleene negation. The complement of a half-open band is a half-open band."""
+    lower, upper = a[1] == -UNBOUNDED, a[2] == UNBOUNDED
+    lo = np.where(upper, -UNBOUNDED, a[2] + 1)
+    hi = np.where(upper, a[1] - 1, UNBOUNDED)
+    state = np.select([a[0] == ALL, a[0] == NONE, (a[0] == BAND) & (lower | upper)], [NONE, ALL, BAND], SOME)
+    return _value(state, lo, hi)
+
+
+def one_of(a: Value, b: Value) -> Value:
+    """Kleene exclusive or; equal bands cancel."""
+    result = either(both(a, neither(b)), both(neither(a), b))
+    equal = (a[0] == BAND) & (b[0] == BAND) & (a[1] == b[1]) & (a[2] == b[2])
+    unknown = (a[0] == SOME) | (b[0] == SOME)
+    cut = np.isin(a[0], (BAND, SOME)) & np.isin(b[0], (BAND, SOME))
+    return _value(np.where(equal, NONE, np.where(unknown | cut, SOME, result[0])), result[1], result[2])
+
+
+def _value(state: NDArray, lo: Ints, hi: Ints) -> Value:
+    bands = state == BAND
+    return state.astype(np.uint8), np.where(bands, lo, -UNBOUNDED), np.where(bands, hi, UNBOUNDED)
+
+
+def sweep(strips: Strips, parts: Sequence[Columns], combine: Callable[..., Value]) -> Columns:
+    """Combine the runs of several patterns: `combine` maps their values on each segment to one."""
+    scale = _scale(strips)
+    index = np.arange(len(strips))
+    keys = [(scale.key(p.strip, p.start), scale.key(p.strip, p.stop)) for p in parts]
+    ends = [scale.key(index, strips.key_first), scale.key(index, strips.key_stop)]
+    cuts = _distinct(np.concatenate([*ends, *(k for pair in keys for k in pair)]))
+    cut = cuts[:-1]
+    values = []
+    for part, (start, stop) in zip(parts, keys, strict=True):
+        if not len(part):
+            none = np.zeros(len(cut), np.uint8)
+            values.append(_value(none, none.astype(np.int64), none.astype(np.int64)))
+            continue
+        at = np.searchsorted(start, cut, "right") - 1
+        near = np.maximum(at, 0)
+        inside = (at >= 0) & (cut < stop[near])
+        values.append(_value(np.where(inside, part.state[near], NONE), part.lo[near], part.hi[near]))
+    state, lo, hi = combine(*values)
+    strip, start = scale.place(cut)
+    stop = start + np.diff(cuts)
+    keep = (state != NONE) & (start < strips.key_stop[strip])
+    found = Columns(*(a[keep] for a in (strip, start, stop, state, lo, hi)))
+    return _joined(_split_full(strips, found))
+
+
+def _split_full(strips: Strips, columns: Columns) -> Columns:
+    """Cut out of BAND runs the stretch that every row keeps: a union of bands can have one."""
+    full_start = np.clip(strips.last[columns.strip] + columns.lo, columns.start, columns.stop)
+    full_stop = np.clip(strips.first[columns.strip] + columns.hi + 1, columns.start, columns.stop)
+    split = (columns.state == BAND) & (full_start < full_stop)
+    if not split.any():
+        return columns
+    part = columns.take(split)
+    low, high = full_start[split], full_stop[split]
+    free = np.full(len(part), UNBOUNDED)
+    whole = Columns(part.strip, low, high, np.full(len(part), ALL, np.uint8), -free, free)
+    pieces = [columns.take(~split), replace(part, stop=low), whole, replace(part, start=high)]
+    return sort(concatenate([p.take(p.start < p.stop) for p in pieces]))
+
+
+def concatenate(parts: Sequence[Columns]) -> Columns:
+    """All runs of several Columns, in the order given."""
+    fields = ("strip", "start", "stop", "state", "lo", "hi")
+    return Columns(*(np.concatenate([getattr(p, f) for p in parts]) for f in fields))
+
+
+def sort(columns: Columns) -> Columns:
+    """The runs by (strip, start)."""
+    return columns.take(np.lexsort((columns.start, columns.strip)))
+
+
+def _joined(columns: Columns) -> Columns:
+    """Join neighbouring runs with one state and band."""
+    if len(columns) < 2:
+        return columns
+    c = columns
+    same = (c.strip[1:] == c.strip[:-1]) & (c.start[1:] == c.stop[:-1]) & (c.state[1:] == c.state[:-1])
+    same &= (c.lo[1:] == c.lo[:-1]) & (c.hi[1:] == c.hi[:-1])
+    heads = np.flatnonzero(np.r_[True, ~same])
+    return replace(c.take(heads), stop=c.stop[np.r_[heads[1:] - 1, len(c) - 1]])
+
+
+def _distinct(values: Ints) -> Ints:
+    values = np.sort(values, kind="stable")  # stable is a merge of the sorted lists that come in
+    return values[np.r_[True, values[1:] != values[:-1]]] if len(values) else values
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """One integer axis for (strip, key position), so that one sort orders all strips."""
+
+    base: int
+    width: int
+
+    def key(self, strip: Ints, position: Ints) -> Ints:
+        return strip * self.width + (position - self.base)
+
+    def place(self, key: Ints) -> tuple[Ints, Ints]:
+        return key // self.width, key % self.width + self.base
+
+
+def _scale(strips: Strips) -> _Scale:
+    base = int(strips.key_first.min(initial=0))
+    return _Scale(base, int(strips.key_stop.max(initial=0)) - base + 1)
