@@ -3,7 +3,7 @@
 >>> import pattern_studio as ps
 >>> pattern = ps.parse("causal & (window(63, 0) | sink(4))")
 >>> ps.lower(pattern, q_len=4096, block=128).pairs
-274144
+276250
 """
 
 from .columns import Scope

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +29,7 @@ from .layout import UNBOUNDED
 NONE, BAND, SOME, ALL = 0, 1, 2, 3
 MAX_RUNS = 2**27  # runs of one pattern node: about 5 GB of working arrays
 
-Ints = NDArray[np.int64]
+Ints = NDArray[Any]  # int64; numpy's stubs do not follow integer arithmetic far enough to say so
 
 
 @dataclass(frozen=True)
@@ -164,7 +165,7 @@ def covered(strips: Strips, strip: Ints, start: Ints, stop: Ints, rows: Ints) ->
     return _joined(intervals(strips, strip, start, start + np.diff(at)[held], state))
 
 
-def shifted(columns: Columns, keys: int, rows: int = 0) -> Columns:
+def shifted(columns: Columns, keys: int | Ints, rows: int | Ints = 0) -> Columns:
     """Runs moved by `keys` along the keys when the strips were moved by `rows`."""
     bands = columns.state == BAND
     move = np.where(bands, keys - rows, 0)
@@ -184,7 +185,9 @@ Value = tuple[NDArray[np.uint8], Ints, Ints]
 def both(a: Value, b: Value) -> Value:
     """Kleene conjunction. Two bands that each cut a column meet in a band (Helly) or not at all."""
     lo, hi = np.maximum(a[1], b[1]), np.minimum(a[2], b[2])
-    state = np.where(a[0] == ALL, b[0], np.where(b[0] == ALL, a[0], np.where((a[0] == b[0]) & (a[0] == BAND), BAND, SOME)))
+    state = np.where(
+        a[0] == ALL, b[0], np.where(b[0] == ALL, a[0], np.where((a[0] == b[0]) & (a[0] == BAND), BAND, SOME))
+    )
     state = np.where((a[0] == NONE) | (b[0] == NONE) | ((state == BAND) & (lo > hi)), NONE, state)
     return _value(state, lo, hi)
 

@@ -143,7 +143,8 @@ def _flat(kind: type[And] | type[Or], *patterns: Pattern) -> tuple[Pattern, ...]
     return tuple(part for p in patterns for part in (p.children if isinstance(p, kind) else (p,)))
 
 
-def _wrapped(pattern: Pattern, binding: int) -> str:
+def wrapped(pattern: Pattern, binding: int) -> str:
+    """The pattern's text, in brackets where it binds looser than its place asks."""
     return f"({pattern})" if pattern.binding < binding else str(pattern)
 
 
@@ -185,7 +186,7 @@ class _Nary(Pattern):
         return type(self)(tuple(change(child) for child in self.children))
 
     def __str__(self) -> str:
-        return f" {self.symbol} ".join(_wrapped(child, self.binding + 1) for child in self.children)
+        return f" {self.symbol} ".join(wrapped(child, self.binding + 1) for child in self.children)
 
 
 @dataclass(frozen=True)
@@ -235,7 +236,7 @@ class Xor(Pattern):
         return Xor(change(self.left), change(self.right))
 
     def __str__(self) -> str:
-        return f"{_wrapped(self.left, XOR)} ^ {_wrapped(self.right, XOR + 1)}"
+        return f"{wrapped(self.left, XOR)} ^ {wrapped(self.right, XOR + 1)}"
 
 
 @dataclass(frozen=True)
@@ -264,7 +265,7 @@ class Not(Pattern):
         return Not(change(self.child))
 
     def __str__(self) -> str:
-        return f"~{_wrapped(self.child, UNARY)}"
+        return f"~{wrapped(self.child, UNARY)}"
 
 
 @dataclass(frozen=True)
@@ -303,7 +304,7 @@ class Shift(Pattern):
     def __str__(self) -> str:
         if self.rows:
             return str(Shift(Transpose(Shift(Transpose(self.child), self.rows)), self.keys))
-        return f"{_wrapped(self.child, SHIFT)} >> {self.keys}"
+        return f"{wrapped(self.child, SHIFT)} >> {self.keys}"
 
 
 @dataclass(frozen=True)
@@ -322,7 +323,7 @@ class Transpose(Pattern):
         return pushed.columns(strips, scope)
 
     def signature(self, row: Ints, key: Ints, shape: tuple[int, int], scope: Scope) -> list[Ints]:
-        return self.child.signature(key, row, shape[::-1], scope)
+        return self.child.signature(key, row, (shape[1], shape[0]), scope)
 
     def transposed(self) -> Pattern:
         return self.child
@@ -334,7 +335,7 @@ class Transpose(Pattern):
         return Transpose(change(self.child))
 
     def __str__(self) -> str:
-        return f"{_wrapped(self.child, ATOM)}.T"
+        return f"{wrapped(self.child, ATOM)}.T"
 
 
 def _columns_by_key(child: Pattern, strips: Strips, scope: Scope) -> Columns:

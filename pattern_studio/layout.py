@@ -56,9 +56,7 @@ class Runs:
         return np.repeat(np.arange(len(self.indptr) - 1), np.diff(self.indptr))
 
     @classmethod
-    def from_sorted(
-        cls, lines: int, line: NDArray, start: NDArray, stop: NDArray, kind: NDArray, ref: NDArray
-    ) -> Runs:
+    def from_sorted(cls, lines: int, line: NDArray, start: NDArray, stop: NDArray, kind: NDArray, ref: NDArray) -> Runs:
         """Build from runs sorted by (line, start), joining neighbours of one kind and ref."""
         if len(line):
             same = (line[1:] == line[:-1]) & (start[1:] == stop[:-1]) & (kind[1:] == kind[:-1]) & (ref[1:] == ref[:-1])
@@ -176,7 +174,7 @@ class BlockLayout:
 
     def tile_kinds(self, head: int = 0) -> NDArray[np.uint8]:
         """TileKind of every tile of one head, uint8 [q_blocks, kv_blocks]."""
-        _affordable(self.q_blocks * self.kv_blocks, "tile map")
+        affordable(self.q_blocks * self.kv_blocks, "tile map")
         out = np.zeros((self.q_blocks, self.kv_blocks), np.uint8)
         for row, first, stop, kind, _ in self._runs_of(head):
             out[row, first:stop] = kind
@@ -186,8 +184,12 @@ class BlockLayout:
         """Token mask of one head for query rows `first_row : last_row`, bool [rows, kv_len]."""
         block_q, block_k = self.block
         last_row = self.problem.q_len if last_row is None else last_row
+        if not 0 <= first_row <= last_row <= self.problem.q_len:
+            raise StudioError(
+                f"rows {first_row} to {last_row} of {self.problem.q_len} were asked for; stay within them"
+            )
         low, high = first_row // block_q, -(-last_row // block_q)
-        _affordable((high - low) * block_q * self.kv_blocks * block_k, "token mask")
+        affordable((high - low) * block_q * self.kv_blocks * block_k, "token mask")
         out = np.zeros(((high - low) * block_q, self.kv_blocks * block_k), bool)
         rows = np.arange(low * block_q, high * block_q)[:, None] + self.problem.offset
         for row, first, stop, kind, ref in self._runs_of(head, low, high):
@@ -240,7 +242,8 @@ class BlockLayout:
         return [(i, first, stop, kind, content(kind, ref)) for i, first, stop, kind, ref in self._runs_of(head)]
 
 
-def _affordable(cells: int, what: str) -> None:
+def affordable(cells: int, what: str) -> None:
+    """Raise before a dense array of so many cells would be allocated."""
     if cells > MAX_EXPANDED:
         raise StudioError(
             f"a dense {what} of {cells:,} cells was asked for, at most {MAX_EXPANDED:,} are built; "
@@ -301,9 +304,7 @@ def _validate(layout: BlockLayout) -> None:
         if not good:
             raise StudioError(f"not a sound layout: expected {expected}, got {got}; lower the pattern again")
 
-    need(
-        len(layout.head_group) == layout.problem.heads, f"{layout.problem.heads} head groups", len(layout.head_group)
-    )
+    need(len(layout.head_group) == layout.problem.heads, f"{layout.problem.heads} head groups", len(layout.head_group))
     need(bool((layout.head_group >= 0).all()), "head groups of at least 0", layout.head_group.min(initial=0))
     need(len(rows.indptr) == lines + 1, f"indptr of {lines + 1} entries", len(rows.indptr))
     sizes = {len(a) for a in (rows.start, rows.length, rows.kind, rows.ref)}

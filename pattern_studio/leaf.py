@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import ClassVar
 
 from .expr import Pattern, Transpose
@@ -39,8 +39,7 @@ class Leaf(Pattern):
             if f.kw_only and value == f.default and type(value) is type(f.default):
                 continue
             shown.append(f"{f.name}={_text(value)}" if f.kw_only else _text(value))
-        constant = not any(f.default is MISSING for f in fields(self)) and not shown
-        return self.name if constant else f"{self.name}({', '.join(shown)})"
+        return self.name if not fields(self) else f"{self.name}({', '.join(shown)})"
 
     def transposed(self) -> Pattern:
         """Without a shortcut of its own a leaf's transpose is found by enumeration."""

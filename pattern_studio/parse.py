@@ -15,7 +15,7 @@ from .expr import And, Or, Pattern
 from .leaf import block
 from .patterns import PRIMITIVES
 
-MAX_TEXT = 1_000_000  # characters; an explicit layout of 8192 x 8192 blocks takes a quarter of that
+MAX_TEXT = 250_000  # characters: what a slow core reads within a second; longer layouts travel as files
 
 _SPAN = re.compile(r"(?<![\w.:])(\d[\d_]*)\s*:\s*(\d[\d_]*)(?:\s*:\s*(\d[\d_]*))?(?![\w.])")
 _RUN_ON = re.compile(r"(?<![\w.])[\d_]*\d[^\W\d_]\w*")
@@ -77,7 +77,7 @@ class _Reader:
         except ParseError:
             raise
         except SyntaxError as error:
-            self._syntax(error)
+            raise self._syntax(error) from None
         except (RecursionError, MemoryError):
             raise ParseError("nested too deeply to be read; split it into several patterns", self.text, 0) from None
         except (ValueError, UnicodeError) as error:
@@ -110,10 +110,10 @@ class _Reader:
         column = len(line.encode()[: node.col_offset].decode(errors="ignore"))  # type: ignore[attr-defined]
         return ParseError(problem, self.text, self._original(node.lineno, column))  # type: ignore[attr-defined]
 
-    def _syntax(self, error: SyntaxError) -> None:
+    def _syntax(self, error: SyntaxError) -> ParseError:
         line = min(error.lineno or 1, len(self.lines))
         column = self._original(line, max((error.offset or 1) - 1, 0))
-        raise ParseError(f"not a pattern expression ({error.msg})", self.text, column) from None
+        return ParseError(f"not a pattern expression ({error.msg})", self.text, column)
 
     def _pattern(self, node: ast.expr) -> Pattern:
         match node:
@@ -177,6 +177,8 @@ class _Reader:
             raise self._fail(node, f"{node.func.id} takes no arguments: write it without brackets")
         if any(isinstance(a, ast.Starred) for a in node.args) or any(k.arg is None for k in node.keywords):
             raise self._fail(node, "arguments are written out; * and ** are not part of the language")
+        if len({k.arg for k in node.keywords}) < len(node.keywords):
+            raise self._fail(node, f"{node.func.id} is given one argument twice")
         args = [self._argument(a) for a in node.args]
         options = {k.arg: self._argument(k.value) for k in node.keywords if k.arg}
         try:
@@ -220,8 +222,8 @@ class _Reader:
 
     def _number(self, node: ast.expr) -> int:
         match node:
-            case ast.Constant(value=int()) if not isinstance(node.value, bool):
-                return node.value
+            case ast.Constant(value=int(value)) if not isinstance(value, bool):
+                return value
             case ast.UnaryOp(op=ast.USub()):
                 return -self._number(node.operand)
         raise self._fail(node, f"expected a whole number, got {_what(node)}")

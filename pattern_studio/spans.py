@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from numbers import Integral
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,7 +49,7 @@ def spans(items: Sequence[int | range]) -> NDArray[np.int64]:
     """The half-open intervals [n, 2] of checked positions."""
     pairs = []
     for item in items:
-        if isinstance(item, Integral):
+        if isinstance(item, int):
             pairs.append((item, item + 1))
         elif item.step == 1:
             pairs.append((item.start, item.stop))

@@ -17,6 +17,7 @@ from ..expr import Pattern
 from ..layout import UNBOUNDED, BlockLayout, Runs, TileKind
 from ..problem import Problem, block_shape
 
+MAX_LINES = 2**24  # query blocks of one layout
 MAX_MASK_BYTES = 2**31  # of the table of unique bit masks
 CHUNK_PAIRS = 2**22  # pairs evaluated at a time while settling
 
@@ -53,6 +54,11 @@ def lower(
             raise StudioError("lower() needs q_len, the number of query rows, or a Problem")
         problem = Problem(q_len, q_len if kv_len is None else kv_len, q_offset, heads, docs)
     shape = block_shape(block)
+    if -(-problem.q_len // shape[0]) > MAX_LINES:
+        raise StudioError(
+            f"q_len {problem.q_len:,} at block_q {shape[0]} makes more than the {MAX_LINES:,} query blocks that are "
+            "kept; use a larger block_q"
+        )
     resolved = [pattern.resolve(head, layer) for head in range(problem.heads)]
     distinct = list(dict.fromkeys(resolved))
     head_group = np.array([distinct.index(p) for p in resolved], np.int32)
@@ -124,9 +130,7 @@ def _tile_runs(columns: Columns, strips: Strips, kv_len: int, block_k: int) -> C
     return Columns(*parts)
 
 
-def _shared_tiles(
-    pieces: Columns, begin: Ints, end: Ints, strips: Strips, block_k: int, kv_len: int
-) -> Columns:
+def _shared_tiles(pieces: Columns, begin: Ints, end: Ints, strips: Strips, block_k: int, kv_len: int) -> Columns:
     """The tiles that pieces `begin:end` of column runs lie in, each with the value that all its columns share."""
     tile = begin // block_k
     order = np.lexsort((begin, tile, pieces.strip))
@@ -151,9 +155,7 @@ def _shared_tiles(
     one_band = no_some & agrees & (reach == filled) & (lo <= hi)
     state = np.where(all_all & (filled == right - left), ALL, np.where(one_band, BAND, SOME)).astype(np.uint8)
     is_band = state == BAND
-    return Columns(
-        strip, at, at + 1, state, np.where(is_band, lo, -UNBOUNDED), np.where(is_band, hi, UNBOUNDED)
-    )
+    return Columns(strip, at, at + 1, state, np.where(is_band, lo, -UNBOUNDED), np.where(is_band, hi, UNBOUNDED))
 
 
 def _settle(

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from ..columns import Scope
 from ..expr import Pattern
-from ..layout import BlockLayout, Runs, TileKind, _affordable
+from ..layout import BlockLayout, Runs, TileKind, affordable
 from ..problem import Problem, block_shape
 
 
@@ -18,7 +18,7 @@ def dense_mask(
 
     `block` matters only to patterns with `unit=block`.
     """
-    _affordable(problem.heads * problem.q_len * problem.kv_len, "token mask")
+    affordable(problem.heads * problem.q_len * problem.kv_len, "token mask")
     scope = Scope(problem.kv_len, problem.doc_ends, block_shape(block))
     i = np.arange(problem.q_len)[:, None] + problem.offset
     j = np.arange(problem.kv_len)[None, :]

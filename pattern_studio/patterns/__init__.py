@@ -2,8 +2,23 @@
 
 from __future__ import annotations
 
-from . import blocks, causal, chunk, dense, dilated, docs, empty, globals, heads, layers, random, rect
-from . import sink, strided, window
+from . import (
+    blocks,
+    causal,
+    chunk,
+    dense,
+    dilated,
+    docs,
+    empty,
+    globals,
+    heads,
+    layers,
+    random,
+    rect,
+    sink,
+    strided,
+    window,
+)
 
 PRIMITIVES = {
     module.__name__.rsplit(".", 1)[1]: module.PATTERN

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -37,7 +38,9 @@ class Blocks(Leaf):
     def __post_init__(self) -> None:
         object.__setattr__(self, "block", block_shape(self.block))
         if not isinstance(self.rows, (tuple, list)):
-            raise StudioError(f"blocks' rows must be a tuple with a tuple of key blocks per query block, got {self.rows!r}")
+            raise StudioError(
+                f"blocks' rows must be a tuple with a tuple of key blocks per query block, got {self.rows!r}"
+            )
         object.__setattr__(self, "rows", tuple(positions(f"blocks' row {n}", row) for n, row in enumerate(self.rows)))
 
     @classmethod
@@ -90,8 +93,8 @@ class Blocks(Leaf):
         row = np.repeat(np.arange(len(self.rows)), np.diff(indptr))[owner]
         order = np.lexsort((row, key))
         cut = np.searchsorted(key[order], np.arange(int(key.max(initial=-1)) + 2))
-        rows = tuple(tuple(row[order][a:b].tolist()) for a, b in zip(cut[:-1], cut[1:], strict=True))
-        return Blocks(self.block[::-1], rows)
+        rows = tuple(tuple(row[order][a:b].tolist()) for a, b in itertools.pairwise(cut))
+        return Blocks((self.block[1], self.block[0]), rows)
 
 
 PATTERN = Blocks

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..columns import ALL, BAND, SOME, Columns, Ints, Scope, Strips, covered, ragged, shifted, sort
-from ..columns import UNBOUNDED
+from ..columns import SOME, UNBOUNDED, Columns, Ints, Scope, Strips, covered, ragged, shifted, sort
 from ..errors import StudioError
-from ..expr import ATOM, Callable, Pattern, _wrapped
+from ..expr import ATOM, Pattern, wrapped
 from ..leaf import Leaf
 
 
@@ -94,7 +94,7 @@ class Within(Pattern):
         return Within(change(self.child))
 
     def __str__(self) -> str:
-        return f"{_wrapped(self.child, ATOM)}.within(docs)"
+        return f"{wrapped(self.child, ATOM)}.within(docs)"
 
 
 def _ends(scope: Scope) -> NDArray[np.int64]:

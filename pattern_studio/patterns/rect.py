@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..columns import ALL, SOME, Columns, Ints, Scope, Strips, intervals
-from ..expr import Pattern
 from ..errors import StudioError
-from ..problem import whole
+from ..expr import Pattern
 from ..leaf import Leaf
+from ..problem import whole
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,7 @@ class Sink(Leaf):
         self.check("n", 0)
 
     def allows(self, i: Ints, j: Ints, scope: Scope = Scope()) -> NDArray[np.bool_]:
-        inside = np.greater_equal(j, 0) & np.less(j, self.n)
-        return np.broadcast_to(inside, np.broadcast_shapes(np.shape(i), np.shape(j)))
+        return np.greater_equal(j, 0) & np.less(j, self.n) & np.equal(i, i)  # the shape of (i, j)
 
     def columns(self, strips: Strips, scope: Scope) -> Columns:
         index = np.arange(len(strips))

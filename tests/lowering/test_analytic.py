@@ -42,9 +42,7 @@ def test_columns_are_the_transpose_of_rows(pattern, problem, block):
 
     def tiles(runs, lines):
         found = {}
-        for n, (start, length, kind, ref) in enumerate(
-            zip(runs.start, runs.length, runs.kind, runs.ref, strict=True)
-        ):
+        for n, (start, length, kind, ref) in enumerate(zip(runs.start, runs.length, runs.kind, runs.ref, strict=True)):
             for tile in range(start, start + length):
                 found[int(runs.line[n]) // max(lines, 1), int(runs.line[n]) % max(lines, 1), tile] = (kind, ref)
         return found
@@ -78,7 +76,8 @@ def test_column_states_never_lie(pattern, problem, block):
             band = (distance >= columns.lo[n]) & (distance <= columns.hi[n])
             rows = slice(first[columns.strip[n]], last[columns.strip[n]] + 1)
             np.testing.assert_array_equal(band, mask[rows, stretch[1]])
-            assert band.any(0).all() and not band.all(0).any()
+            assert band.any(0).all()
+            assert not band.all(0).any()
     for n in range(len(first)):
         rows = mask[first[n] : last[n] + 1]
         assert rows[:, told[n] == ALL].all()

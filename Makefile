@@ -1,0 +1,42 @@
+# Two commands do all the set-up: `make app` and `make test`.
+PYTHON ?= python3
+VENV   ?= .venv
+RUN    := $(VENV)/bin/
+
+.PHONY: app test check test-gpu bench gallery clean
+
+app: $(VENV)/app.done        ## open Pattern Studio at http://localhost:8501
+	$(RUN)pattern-studio app
+
+test: $(VENV)/test.done      ## checks, then the whole test suite
+	$(MAKE) check
+	$(RUN)python -m pytest -n 2 --dist loadscope
+
+check: $(VENV)/test.done     ## formatting, lint, types and import directions
+	$(RUN)ruff format --check .
+	$(RUN)ruff check .
+	$(RUN)pyright
+	$(RUN)lint-imports
+
+test-gpu:                    ## the same kernels on the GPU of this machine, with the python that has CUDA torch
+	$(PYTHON) -m pytest tests/attention_core -m gpu
+
+bench:                       ## ours and peers in one run, results as JSON
+	$(PYTHON) -m benchmarks.run
+
+gallery: $(VENV)/test.done   ## render every named pattern
+	$(RUN)python -m gallery.build
+
+$(VENV)/app.done: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(RUN)python -m pip install --quiet --constraint constraints.txt --editable '.[app]'
+	touch $@
+
+$(VENV)/test.done: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(RUN)python -m pip install --quiet --constraint constraints.txt --editable '.[app,models,test]'
+	command -v chromium >/dev/null || (apt-get update -qq && apt-get install -y -qq chromium)
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .hypothesis .ruff_cache

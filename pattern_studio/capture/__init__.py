@@ -1,0 +1,10 @@
+"""Captures: q, k and v of real models, to measure patterns against.
+
+`record` and `smollm2` need transformers (the `models` extra), so they are imported from their own modules.
+"""
+
+from pattern_studio.capture.bundled import bundled, bundled_path
+from pattern_studio.capture.capture import Capture
+from pattern_studio.capture.layer import LayerCapture
+
+__all__ = ["Capture", "LayerCapture", "bundled", "bundled_path"]

@@ -1,0 +1,119 @@
+"""The file format `pattern-studio-capture/1`.
+
+A safetensors file with tensors `layers.{L}.q`, `.k` and `.v` [heads, tokens, head_dim] (k and v may have fewer heads)
+and exactly these metadata, all strings: format, model, text, tokens (a JSON list, one string per position), scale,
+causal (`true` or `false`), dtype.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from reprlib import repr as short  # what a hostile file says may be megabytes long
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from pattern_studio.capture.container import read_container, write_container
+from pattern_studio.capture.layer import LayerCapture
+from pattern_studio.errors import StudioError
+
+if TYPE_CHECKING:
+    from pattern_studio.capture.capture import Capture
+
+FORMAT = "pattern-studio-capture/1"
+_METADATA = ("format", "model", "text", "tokens", "scale", "causal", "dtype")
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """`float16` for torch.float16."""
+    return str(dtype).removeprefix("torch.")
+
+
+def encode(capture: Capture) -> bytes:
+    """The file's bytes; the same capture gives the same bytes."""
+    metadata = {
+        "format": FORMAT,
+        "model": capture.model,
+        "text": capture.text,
+        "tokens": json.dumps(capture.tokens),
+        "scale": repr(capture.scale),  # repr gives back the very same float
+        "causal": json.dumps(capture.causal),
+        "dtype": dtype_name(capture.dtype),
+    }
+    tensors = {
+        # Cloned because safetensors refuses tensors that share memory, as slices of one projection do.
+        f"layers.{number}.{name}": tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+        for number, layer in capture.layers.items()
+        for name, tensor in layer.named().items()
+    }
+    return write_container(tensors, metadata)
+
+
+def decode(source: str | os.PathLike[str] | bytes) -> dict[str, Any]:
+    """The fields of a Capture from a file's path or bytes; Capture itself checks that they agree.
+
+    Raises:
+        StudioError: no safetensors file, another format or version, or keys, metadata or tensors that don't fit it.
+    """
+    tensors, metadata = read_container(source)
+    fields = _fields(metadata)
+    for key, tensor in tensors.items():
+        if dtype_name(tensor.dtype) != metadata["dtype"]:
+            raise StudioError(
+                f"expected tensors of the stated dtype {short(metadata['dtype'])}, got {dtype_name(tensor.dtype)} in "
+                f"{short(key)}; save it again"
+            )
+    return {"layers": _layers(tensors), **fields}
+
+
+def _fields(metadata: dict[str, str]) -> dict[str, Any]:
+    stated = metadata.get("format", "")
+    if stated != FORMAT:
+        versioned = re.fullmatch(r"pattern-studio-capture/[0-9]{1,9}", stated)
+        remedy = "another version made it: update Pattern Studio" if versioned else "record one from a model"
+        raise StudioError(f"expected a capture of format {FORMAT!r}, got {short(stated)}; {remedy}")
+    listed = ", ".join(_METADATA)
+    if missing := [key for key in _METADATA if key not in metadata]:
+        raise StudioError(f"expected metadata {listed}, got no {', '.join(missing)}; save it again")
+    if unknown := sorted(metadata.keys() - set(_METADATA)):
+        raise StudioError(f"expected metadata {listed}, got also {short(unknown)}; remove what is not listed")
+    if metadata["causal"] not in ("true", "false"):
+        raise StudioError(f"expected causal 'true' or 'false', got {short(metadata['causal'])}; save it again")
+    try:
+        scale = float(metadata["scale"])
+    except ValueError as error:
+        raise StudioError(f"expected scale as a number, got {short(metadata['scale'])}; save it again") from error
+    try:
+        tokens = json.loads(metadata["tokens"])
+    except (ValueError, RecursionError) as error:
+        raise StudioError(f"expected tokens as a JSON list, got {short(metadata['tokens'])}; save it again") from error
+    return {
+        "model": metadata["model"],
+        "text": metadata["text"],
+        "tokens": tokens,
+        "scale": scale,
+        "causal": metadata["causal"] == "true",
+    }
+
+
+def _layers(tensors: dict[str, Tensor]) -> dict[int, LayerCapture]:
+    parts: dict[int, dict[str, Tensor]] = {}
+    for key, tensor in tensors.items():
+        match = re.fullmatch(r"layers\.(0|[1-9][0-9]{0,5})\.([qkv])", key)
+        if match is None:
+            raise StudioError(
+                f"expected tensors layers.{{L}}.q, .k and .v, got {short(key)}; remove what is not listed"
+            )
+        parts.setdefault(int(match[1]), {})[match[2]] = tensor
+    layers = {}
+    for number, named in sorted(parts.items()):
+        if missing := [f"layers.{number}.{name}" for name in "qkv" if name not in named]:
+            raise StudioError(f"expected q, k and v of every layer, got no {', '.join(missing)}; record it again")
+        try:
+            layers[number] = LayerCapture(**named)
+        except StudioError as error:
+            raise StudioError(f"layers.{number}: {error}") from error
+    return layers

@@ -1,0 +1,113 @@
+"""Capture objects made in Python, and the bundled one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from pattern_studio.capture import Capture, LayerCapture, bundled, bundled_path
+from pattern_studio.errors import StudioError
+
+
+def layer(dtype: torch.dtype = torch.float32) -> LayerCapture:
+    return LayerCapture(
+        torch.ones(4, 3, 2, dtype=dtype), torch.ones(2, 3, 2, dtype=dtype), torch.ones(2, 3, 2, dtype=dtype)
+    )
+
+
+def make(**change: Any) -> Capture:
+    fields = {
+        "layers": {1: layer()},
+        "model": "toy",
+        "text": "none",
+        "tokens": ("a", "b", "c"),
+        "scale": 0.5,
+        "causal": True,
+    }
+    return Capture(**(fields | change))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"layers": {}}, r"expected a mapping of at least one layer, got \{\}; record a layer"),
+        ({"layers": [layer()]}, "expected a mapping of at least one layer"),
+        (
+            {"layers": {-1: layer()}},
+            "expected layer numbers from 0 up, each with a LayerCapture, got -1 with a LayerCapture",
+        ),
+        ({"layers": {True: layer()}}, "expected layer numbers from 0 up, each with a LayerCapture, got True"),
+        ({"layers": {0: torch.ones(1)}}, "got 0 with a Tensor; build each layer with LayerCapture"),
+        ({"model": None}, "expected the model in words, with its licence, got None; state it"),
+        ({"text": "a \ud800"}, "got a lone surrogate"),
+        ({"tokens": "abc"}, "expected tokens as strings, one per position, got 'abc'"),
+        ({"tokens": ["a"]}, r"got 1 strings for the 3 positions of layers\.1; record both from one text"),
+        ({"scale": True}, "expected a finite scale above 0, got True"),
+        ({"scale": 0}, "expected a finite scale above 0, got 0"),
+        ({"causal": 1}, "expected causal to be True or False, got 1"),
+        ({"layers": {1: layer(), 2: layer(torch.float16)}}, r"got float16 in layers\.2 and float32 in the first"),
+        (
+            {"layers": {1: layer(torch.float8_e5m2)}},
+            "expected all layers in one of float16, bfloat16, float32, float64",
+        ),
+    ],
+)
+def test_bad_capture_is_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(StudioError, match=message):
+        make(**change)
+
+
+def test_dtypes_of_one_layer_agree() -> None:
+    ones = torch.ones(2, 3, 4)
+    with pytest.raises(
+        StudioError, match=r"expected v as q, of torch.float32 on cpu, got torch.float16 on cpu; convert"
+    ):
+        LayerCapture(ones, ones, ones.half())
+    with pytest.raises(
+        StudioError, match=r"expected q to be floating \[heads, tokens, head_dim\], got \[2, 3, 4\] torch.int64"
+    ):
+        LayerCapture(ones.long(), ones.long(), ones.long())
+    with pytest.raises(StudioError, match=r"expected k to be floating .*, got list"):
+        LayerCapture(ones, [], ones)  # pyright: ignore[reportArgumentType]
+
+
+def test_capture_does_not_follow_the_mapping_it_was_made_from() -> None:
+    layers = {2: layer(), 1: layer()}
+    capture = make(layers=layers, tokens=["a", "b", "c"], scale=1)
+    layers.clear()
+    assert (list(capture.layers), capture.tokens, type(capture.scale)) == ([1, 2], ("a", "b", "c"), float)
+
+
+def test_slices_of_one_tensor_can_be_saved(tmp_path: Path) -> None:
+    fused = torch.randn(3, 6, 4).transpose(0, 1)  # [6, 3, 4], not contiguous
+    capture = make(layers={0: LayerCapture(fused[:2], fused[2:4], fused[4:])})
+    capture.save(tmp_path / "sliced.safetensors")
+    assert torch.equal(Capture.load(tmp_path / "sliced.safetensors").layers[0].v, fused[4:])
+
+
+def test_bundled_capture_is_real_attention() -> None:
+    capture = bundled()
+    assert bundled() is capture
+    assert bundled_path().stat().st_size < 4.5e6
+    assert (list(capture.layers), capture.scale, capture.causal, capture.dtype) == ([7, 20], 0.125, True, torch.float16)
+    assert "Apache-2.0" in capture.model
+    assert "public domain" in capture.text
+    assert len(capture.tokens) == 1024
+    assert "".join(capture.tokens).startswith("This document is a collection of slang terms")
+    window_and_sinks = {}
+    for number, one in capture.layers.items():
+        assert (one.heads, one.kv_heads, one.tokens, one.head_dim) == (9, 3, 1024, 64)
+        k = one.k.double().repeat_interleave(3, dim=0)
+        scores = one.q.double() @ k.transpose(1, 2) * capture.scale
+        causal = torch.ones(1024, 1024, dtype=torch.bool).tril()
+        p = scores.masked_fill(~causal, float("-inf")).softmax(-1)  # [9, 1024, 1024]
+        assert (p >= 0).all()  # false for NaN
+        torch.testing.assert_close(p.sum(-1), torch.ones(9, 1024, dtype=torch.float64), rtol=0, atol=1e-12)
+        kept = causal.triu(-127)
+        kept[:, :4] = causal[:, :4]
+        window_and_sinks[number] = round((p * kept).sum(-1).mean().item(), 3)
+    # What data/README.md says of the layers' characters.
+    assert window_and_sinks == {7: 0.493, 20: 0.783}
