@@ -1,0 +1,1 @@
+"""Kernels, one file each. They import torch only; `attention_core.ops` validates and dispatches."""

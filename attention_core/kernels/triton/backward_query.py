@@ -1,0 +1,175 @@
+"""Backward by queries: dQ, and for fine key runs dK and dV too, added to the gathered keys."""
+
+# ruff: noqa: N803 - upper-case arguments are compile-time constants, as is the custom in Triton
+
+import triton
+import triton.language as tl
+
+from .primitives import bit_allowed, load_rows, load_tile, per_unit, unit_positions, unit_start
+
+
+@triton.jit(do_not_specialize=["q_len"])
+def prepare(O, DO, LSE, DLSE, LSE2, DELTA, stride_ob, stride_oh, stride_os, heads, q_len,
+            DV: tl.constexpr, DV_PAD: tl.constexpr, BM: tl.constexpr, HAS_DLSE: tl.constexpr):  # fmt: skip
+    """delta = sum(o * do) - dlse per row, and the LSE in base 2 with +inf for empty rows, whose p is then 0."""
+    tiles = tl.cdiv(q_len, BM)
+    program = tl.program_id(0).to(tl.int64)
+    batch_head = program // tiles
+    row = (program % tiles).to(tl.int32) * BM + tl.arange(0, BM)
+    real = row < q_len
+    at = batch_head * q_len + row
+    o = load_rows(O + batch_head * q_len * DV, row, DV, real, DV, DV_PAD, True)
+    do = load_rows(DO + batch_head // heads * stride_ob + batch_head % heads * stride_oh, row, stride_os,
+                   real, DV, DV_PAD, True)  # fmt: skip
+    delta = tl.sum(o.to(tl.float32) * do.to(tl.float32), 1)
+    if HAS_DLSE:
+        delta -= tl.load(DLSE + at, mask=real, other=0.0)
+    lse = tl.load(LSE + at, mask=real, other=0.0)
+    empty = lse == -float("inf")
+    tl.store(LSE2 + at, tl.where(empty, float("inf"), lse * 1.4426950408889634), mask=real)
+    tl.store(DELTA + at, tl.where(empty, 0.0, delta), mask=real)
+
+
+@triton.jit
+def _gradients(q, do, lse, delta, k, v, scale, allowed, MASKED: tl.constexpr, PRECISION: tl.constexpr):
+    """p and ds of one tile, both [BM, BN] in float32."""
+    s = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale - lse[:, None]
+    if MASKED:  # before the exponential: a masked score can be far above its row's LSE
+        s = tl.where(allowed, s, -float("inf"))
+    p = tl.math.exp2(s)
+    ds = p * (tl.dot(do, tl.trans(v), input_precision=PRECISION) - delta[:, None])
+    # A masked pair can hold anything, NaN included: 0 * NaN must not survive.
+    return p, tl.where(allowed, ds, 0.0) if MASKED else ds
+
+
+@triton.jit
+def _scatter(DK, DV_OUT, q, do, p, ds, key, seen, D: tl.constexpr, D_PAD: tl.constexpr, DV: tl.constexpr,
+             DV_PAD: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
+    """Add this tile's share to the gradients of its keys, float32 [kv_len, .]."""
+    dv = tl.dot(tl.trans(p.to(do.dtype)), do, input_precision=PRECISION)
+    dk = tl.dot(tl.trans(ds.to(q.dtype)), q, input_precision=PRECISION)
+    d, e = tl.arange(0, D_PAD), tl.arange(0, DV_PAD)
+    at = key.to(tl.int64)[:, None]
+    tl.atomic_add(DK + at * D + d[None, :], dk, mask=seen[:, None] & (d < D)[None, :], sem="relaxed")
+    tl.atomic_add(DV_OUT + at * DV + e[None, :], dv, mask=seen[:, None] & (e < DV)[None, :], sem="relaxed")
+
+
+@triton.jit(do_not_specialize=["q_len", "kv_len", "n_jobs", "heads", "kv_ratio", "n_slots", "n_lines"])
+def backward_query(
+    Q, K, V, K_BOX, V_BOX, DO, LSE2, DELTA, DQ, PART_DQ, DK, DV_OUT,
+    full_ptr, full_units, masked_ptr, masked_units, low, high, bits, masks, head_group, jobs,
+    stride_qb, stride_qh, stride_qs, stride_kb, stride_kh, stride_ks, stride_vb, stride_vh, stride_vs,
+    stride_ob, stride_oh, stride_os,
+    scale2, scale, q_len, kv_len, n_jobs, heads, kv_ratio, n_slots, n_lines,
+    D: tl.constexpr, D_PAD: tl.constexpr, DV: tl.constexpr, DV_PAD: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, TILE: tl.constexpr, GRANULE: tl.constexpr,
+    BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, SHARED: tl.constexpr, HAS_BITS: tl.constexpr,
+    SCATTER: tl.constexpr, BOXES: tl.constexpr, PRECISION: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """dQ of BM rows of one query block, or its part from some of the tiles. Grid: as the forward's."""
+    ROW_TILES: tl.constexpr = (BLOCK_Q + BM - 1) // BM
+    STEPS: tl.constexpr = TILE // BN
+    program = tl.program_id(0).to(tl.int64)
+    row_tile = (program % ROW_TILES).to(tl.int32)
+    job = (program // ROW_TILES) % n_jobs
+    batch_head = program // ROW_TILES // n_jobs
+    batch, head = batch_head // heads, batch_head % heads
+    group = 0 if SHARED else tl.load(head_group + head)
+    entry = jobs + (group * n_jobs + job) * 4
+    line, part, parts, slot = tl.load(entry), tl.load(entry + 1), tl.load(entry + 2), tl.load(entry + 3)
+    if line < 0:
+        return
+    in_block = row_tile * BM + tl.arange(0, BM)
+    row = line * BLOCK_Q + in_block  # [BM]
+    real = (in_block < BLOCK_Q) & (row < q_len)
+    q = load_rows(Q + batch * stride_qb + head * stride_qh, row, stride_qs, real, D, D_PAD, True)
+    do = load_rows(DO + batch * stride_ob + head * stride_oh, row, stride_os, real, DV, DV_PAD, True)
+    at = batch_head * q_len + row
+    lse = tl.load(LSE2 + at, mask=real, other=float("inf"))
+    delta = tl.load(DELTA + at, mask=real, other=0.0)
+    kv_head = (head // kv_ratio).to(tl.int64)
+    k_base = K + batch * stride_kb + kv_head * stride_kh
+    v_base = V + batch * stride_vb + kv_head * stride_vh
+    kv_row = (batch * (heads // kv_ratio) + kv_head) * kv_len
+    owner = group * n_lines + line
+    first_row, last_row = line * BLOCK_Q + row_tile * BM, tl.minimum(line * BLOCK_Q + BLOCK_Q, q_len) - 1
+    last_row = tl.minimum(last_row, first_row + BM - 1)
+    dq = tl.zeros([BM, D_PAD], tl.float32)
+
+    begin, end = tl.load(full_ptr + owner), tl.load(full_ptr + owner + 1)
+    count = end - begin
+    end = begin + count * (part + 1) // parts
+    begin = begin + count * part // parts
+    for step in tl.range(begin * STEPS, end * STEPS, num_stages=STAGES):
+        key = unit_positions(full_units, step, BN, GRANULE)  # [BN]
+        if BOXES:
+            start = unit_start(full_units, step, BN, GRANULE)
+            k = load_tile(K_BOX, batch.to(tl.int32), kv_head.to(tl.int32), start, BN, D_PAD)
+            v = load_tile(V_BOX, batch.to(tl.int32), kv_head.to(tl.int32), start, BN, DV_PAD)
+        else:
+            k = load_rows(k_base, key, stride_ks, True, D, D_PAD, False)
+            v = load_rows(v_base, key, stride_vs, True, DV, DV_PAD, False)
+        p, ds = _gradients(q, do, lse, delta, k, v, scale2, True, False, PRECISION)
+        dq = tl.dot(ds.to(k.dtype), k, dq, input_precision=PRECISION)
+        if SCATTER:
+            _scatter(DK + kv_row * D, DV_OUT + kv_row * DV, q, do, p, ds, key, key >= 0, D, D_PAD, DV, DV_PAD,
+                     PRECISION)  # fmt: skip
+
+    begin, end = tl.load(masked_ptr + owner), tl.load(masked_ptr + owner + 1)
+    count = end - begin
+    end = begin + count * (part + 1) // parts
+    begin = begin + count * part // parts
+    for step in tl.range(begin * STEPS, end * STEPS, num_stages=STAGES):
+        key = unit_positions(masked_units, step, BN, GRANULE)
+        lo, hi = per_unit(low, step, BN, GRANULE), per_unit(high, step, BN, GRANULE)
+        seen = (key < kv_len) & (lo <= hi) & (key - lo >= first_row) & (key - hi <= last_row)
+        distance = key[None, :] - row[:, None]
+        allowed = (distance >= lo[None, :]) & (distance <= hi[None, :]) & seen[None, :]
+        if HAS_BITS:
+            mask_id = per_unit(bits, step, BN, GRANULE)
+            allowed &= bit_allowed(masks, mask_id[None, :], key[None, :], row[:, None], BLOCK_Q, BLOCK_K)
+            allowed &= real[:, None]
+            seen = tl.max(allowed.to(tl.int32), 0) > 0
+        k = load_rows(k_base, key, stride_ks, seen, D, D_PAD, True)
+        v = load_rows(v_base, key, stride_vs, seen, DV, DV_PAD, True)
+        p, ds = _gradients(q, do, lse, delta, k, v, scale2, allowed, True, PRECISION)
+        dq = tl.dot(ds.to(k.dtype), k, dq, input_precision=PRECISION)
+        if SCATTER:
+            _scatter(DK + kv_row * D, DV_OUT + kv_row * DV, q, do, p, ds, key, seen, D, D_PAD, DV, DV_PAD,
+                     PRECISION)  # fmt: skip
+
+    d = tl.arange(0, D_PAD)
+    inside = real[:, None] & (d < D)[None, :]
+    if slot < 0:
+        tl.store(DQ + at[:, None] * D + d[None, :], (dq * scale).to(DQ.dtype.element_ty), mask=inside)
+    else:
+        at = (batch_head * n_slots + slot) * BLOCK_Q + in_block
+        tl.store(PART_DQ + at[:, None] * D + d[None, :], dq * scale, mask=inside)
+
+
+@triton.jit(do_not_specialize=["length", "n_splits", "outer", "n_slots"])
+def sum_parts(
+    PART, OUT, splits, head_group, length, n_splits, outer, head_step, n_slots,
+    D: tl.constexpr, D_PAD: tl.constexpr, BM: tl.constexpr, BLOCK: tl.constexpr, SHARED: tl.constexpr,
+):  # fmt: skip
+    """Add the parts of split lines, always in one order. Grid: [batch * heads * splits * row tiles]."""
+    ROW_TILES: tl.constexpr = (BLOCK + BM - 1) // BM
+    program = tl.program_id(0).to(tl.int64)
+    row_tile = (program % ROW_TILES).to(tl.int32)
+    split = (program // ROW_TILES) % n_splits
+    batch_head = program // ROW_TILES // n_splits
+    group = 0 if SHARED else tl.load(head_group + batch_head % outer * head_step)
+    entry = splits + (group * n_splits + split) * 3
+    line, slot, parts = tl.load(entry), tl.load(entry + 1), tl.load(entry + 2)
+    if line < 0:
+        return
+    in_block = row_tile * BM + tl.arange(0, BM)
+    row = line * BLOCK + in_block
+    d = tl.arange(0, D_PAD)
+    inside = ((in_block < BLOCK) & (row < length))[:, None] & (d < D)[None, :]
+    total = tl.zeros([BM, D_PAD], tl.float32)
+    for n in range(parts):
+        at = (batch_head * n_slots + slot + n) * BLOCK + in_block
+        total += tl.load(PART + at[:, None] * D + d[None, :], mask=inside, other=0.0)
+    at = batch_head * length + row
+    tl.store(OUT + at[:, None] * D + d[None, :], total.to(OUT.dtype.element_ty), mask=inside)

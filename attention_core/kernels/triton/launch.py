@@ -1,0 +1,210 @@
+"""Launch the Triton programs: tile shapes, grids, scratch. Tensors and TileLists in, tensors out."""
+
+from __future__ import annotations
+
+
+from dataclasses import dataclass
+
+import torch
+import triton
+from torch import Tensor
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from .backward_key import backward_key
+from .backward_query import backward_query, prepare, sum_parts
+from .forward import forward as forward_kernel
+from .forward import merge
+from .lists import TileLists
+
+LOG2E = 1.4426950408889634
+WIDEST = 256  # the largest head_dim or value_dim
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Tile shape of one program: rows of its own side, positions of the other, warps, pipeline stages."""
+
+    own: int
+    other: int
+    warps: int
+    stages: int
+
+
+def _power(n: int) -> int:
+    return max(16, triton.next_power_of_2(n))
+
+
+def _own(block: int, most: int) -> int:
+    return min(_power(block), most)
+
+
+def forward_shape(lists: TileLists, wide: int, bytes_each: int) -> Shape:
+    """Best of a sweep on H100 (benchmarks/notes/triton.md)."""
+    if bytes_each == 4 or wide > 128:
+        return Shape(_own(lists.line_size, 64), 32, 4, 1 if bytes_each == 4 else 2)
+    gathered = lists.granule < 64
+    return Shape(_own(lists.line_size, 128), 64, 4, 3 if wide > 64 and not gathered else 2)
+
+
+def query_shape(lists: TileLists, wide: int, bytes_each: int, scatter: bool) -> Shape:
+    """Tile shape of the dQ program; adding dK and dV to gathered keys wants the larger one."""
+    if bytes_each == 4 or wide > 128:
+        return Shape(_own(lists.line_size, 32), 32, 4, 1)
+    if scatter and wide > 64:
+        return Shape(_own(lists.line_size, 128), 64, 8, 3)
+    return Shape(_own(lists.line_size, 64 if wide > 64 else 128), 64, 4, 2)
+
+
+def key_shape(lists: TileLists, wide: int, bytes_each: int) -> Shape:
+    """Tile shape of the dK, dV program."""
+    if bytes_each == 4 or wide > 128:
+        return Shape(_own(lists.line_size, 32), 32, 4, 1)
+    return Shape(_own(lists.line_size, 64), 64, 4, 2)
+
+
+def _other(lists: TileLists, wanted: int) -> int:
+    return min(wanted, lists.tile)
+
+
+def _precision(q: Tensor) -> str:
+    return "ieee" if q.dtype == torch.float32 else "tf32"  # half precision ignores it
+
+
+def _rows(x: Tensor) -> Tensor:
+    """The tensor with neighbouring elements in a row; other strides are free."""
+    return x if x.stride(-1) == 1 or x.shape[-1] == 1 else x.contiguous()
+
+
+def _box(x: Tensor, rows: int, width: int, granule: int) -> TensorDescriptor | None:
+    """A descriptor of `rows` x `width` boxes for the copy engine, or None where rows are gathered or unaligned.
+
+    Needs compute capability 9.0, 16-byte aligned starts and strides, and tiles of neighbouring rows.
+    """
+    aligned = x.data_ptr() % 16 == 0 and all(s * x.element_size() % 16 == 0 for s in x.stride()[:3])
+    if granule < rows or not aligned or not x.is_cuda or torch.cuda.get_device_capability(x.device) < (9, 0):
+        return None
+    return TensorDescriptor(x, list(x.shape), list(x.stride()), [1, 1, rows, width])
+
+
+def _lists_of(lists: TileLists) -> tuple[Tensor, ...]:
+    return (
+        lists.full_ptr, lists.full_units, lists.masked_ptr, lists.masked_units, lists.low, lists.high,
+        lists.bits, lists.masks, lists.head_group, lists.jobs,
+    )  # fmt: skip
+
+
+def attention_forward(
+    q: Tensor, k: Tensor, v: Tensor, lists: TileLists, scale: float, shape: Shape | None = None
+) -> tuple[Tensor, Tensor]:
+    """out [batch, heads, q_len, value_dim] in q's dtype and lse float32 [batch, heads, q_len]."""
+    (batch, heads, q_len, dim), (kv_heads, kv_len, value_dim) = q.shape, (*k.shape[1:3], v.shape[3])
+    out = q.new_empty(batch, heads, q_len, value_dim)
+    lse = torch.empty(batch, heads, q_len, dtype=torch.float32, device=q.device)
+    if not out.numel():
+        return out, lse
+    q, k, v = _rows(q), _rows(k), _rows(v)
+    shape = shape or forward_shape(lists, max(dim, value_dim), q.element_size())
+    n_jobs, n_splits, slots = lists.jobs.shape[1], lists.splits.shape[1], lists.slots
+    scratch = torch.empty(batch * heads * slots * lists.line_size * (value_dim + 1), dtype=torch.float32, device=q.device)
+    part_out, part_lse = scratch.split([len(scratch) // (value_dim + 1) * value_dim, len(scratch) // (value_dim + 1)])
+    row_tiles = triton.cdiv(lists.line_size, shape.own)
+    other = _other(lists, shape.other)
+    k_box, v_box = (_box(x, other, _power(x.shape[3]), lists.granule) for x in (k, v))
+    boxes = k_box is not None and v_box is not None
+    shared = lists.head_group.shape[0] == 1
+    grid = (batch * heads * n_jobs * row_tiles,)
+    with torch.cuda.device_of(q):
+        forward_kernel[grid](
+            q, k, v, k_box if boxes else k, v_box if boxes else v, out, lse, part_out, part_lse, *_lists_of(lists),
+            *q.stride()[:3], *k.stride()[:3], *v.stride()[:3],
+            scale * LOG2E, q_len, kv_len, n_jobs, heads, heads // kv_heads, slots, lists.lines,
+            D=dim, D_PAD=_power(dim), DV=value_dim, DV_PAD=_power(value_dim),
+            BM=shape.own, BN=other, TILE=lists.tile, GRANULE=lists.granule,
+            BLOCK_Q=lists.block_q, BLOCK_K=lists.block_k, SHARED=shared, HAS_BITS=lists.has_bits,
+            BOXES=boxes, PRECISION=_precision(q), STAGES=shape.stages, num_warps=shape.warps,
+        )  # fmt: skip
+        if n_splits:
+            merge[(batch * heads * n_splits * row_tiles,)](
+                part_out, part_lse, out, lse, lists.splits, lists.head_group, q_len, n_splits, heads, slots,
+                DV=value_dim, DV_PAD=_power(value_dim), BM=shape.own, BLOCK_Q=lists.block_q, SHARED=shared,
+            )  # fmt: skip
+    return out, lse
+
+
+def attention_backward(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    dout: Tensor,
+    dlse: Tensor | None,
+    by_query: TileLists,
+    by_key: TileLists | None,
+    scale: float,
+    shapes: tuple[Shape | None, Shape | None] = (None, None),
+) -> tuple[Tensor, Tensor, Tensor]:
+    """dq, dk, dv in the inputs' dtypes. Without `by_key` lists dK and dV are added by atomics, in any order."""
+    (batch, heads, q_len, dim), (kv_heads, kv_len, value_dim) = q.shape, (*k.shape[1:3], v.shape[3])
+    dq, device = torch.empty(q.shape, dtype=q.dtype, device=q.device), q.device
+    scatter = by_key is None
+    gradients = torch.zeros if scatter or not q.numel() else torch.empty
+    sums = torch.float32 if scatter else k.dtype
+    dk, dv = gradients(k.shape, dtype=sums, device=device), gradients(v.shape, dtype=sums, device=device)
+    if not out.numel():
+        return dq.zero_(), dk.zero_().to(k.dtype), dv.zero_().to(v.dtype)
+    q, k, v, dout = _rows(q), _rows(k), _rows(v), _rows(dout)
+    lse2, delta = torch.empty_like(lse), torch.empty_like(lse)
+    wide, bytes_each = max(dim, value_dim), q.element_size()
+    mine = shapes[0] or query_shape(by_query, wide, bytes_each, scatter)
+    sizes = dict(D=dim, D_PAD=_power(dim), DV=value_dim, DV_PAD=_power(value_dim), PRECISION=_precision(q))
+    strides = (*q.stride()[:3], *k.stride()[:3], *v.stride()[:3], *dout.stride()[:3])
+    shared = by_query.head_group.shape[0] == 1
+    ratio = heads // kv_heads
+    with torch.cuda.device_of(q):
+        prepare[(batch * heads * triton.cdiv(q_len, 64),)](
+            out, dout, lse, lse if dlse is None else dlse.contiguous(), lse2, delta, *dout.stride()[:3], heads, q_len,
+            DV=value_dim, DV_PAD=_power(value_dim), BM=64, HAS_DLSE=dlse is not None,
+        )  # fmt: skip
+        n_jobs, n_splits, slots = by_query.jobs.shape[1], by_query.splits.shape[1], by_query.slots
+        part = torch.empty(batch * heads * slots * by_query.line_size * dim, dtype=torch.float32, device=device)
+        row_tiles = triton.cdiv(by_query.line_size, mine.own)
+        other = _other(by_query, mine.other)
+        k_box, v_box = (_box(x, other, _power(x.shape[3]), by_query.granule) for x in (k, v))
+        boxes = k_box is not None and v_box is not None and not scatter
+        backward_query[(batch * heads * n_jobs * row_tiles,)](
+            q, k, v, k_box if boxes else k, v_box if boxes else v, dout, lse2, delta, dq, part, dk, dv, *_lists_of(by_query), *strides,
+            scale * LOG2E, scale, q_len, kv_len, n_jobs, heads, ratio, slots, by_query.lines, **sizes,
+            BM=mine.own, BN=other, TILE=by_query.tile, GRANULE=by_query.granule,
+            BLOCK_Q=by_query.block_q, BLOCK_K=by_query.block_k, SHARED=shared, HAS_BITS=by_query.has_bits,
+            SCATTER=scatter, BOXES=boxes, STAGES=mine.stages, num_warps=mine.warps,
+        )  # fmt: skip
+        if n_splits:
+            sum_parts[(batch * heads * n_splits * row_tiles,)](
+                part, dq, by_query.splits, by_query.head_group, q_len, n_splits, heads, 1, slots,
+                D=dim, D_PAD=_power(dim), BM=mine.own, BLOCK=by_query.line_size, SHARED=shared,
+            )  # fmt: skip
+        if by_key is None:
+            return dq, dk.mul_(scale).to(k.dtype), dv.to(v.dtype)
+        theirs = shapes[1] or key_shape(by_key, wide, bytes_each)
+        n_jobs, n_splits, slots = by_key.jobs.shape[1], by_key.splits.shape[1], by_key.slots
+        rows = batch * kv_heads * slots * by_key.line_size
+        part_k = torch.empty(rows * dim, dtype=torch.float32, device=device)
+        part_v = torch.empty(rows * value_dim, dtype=torch.float32, device=device)
+        key_tiles = triton.cdiv(by_key.line_size, theirs.own)
+        other = _other(by_key, theirs.other)
+        q_box, dout_box = (_box(x, other, _power(x.shape[3]), by_key.granule) for x in (q, dout))
+        boxes = q_box is not None and dout_box is not None
+        backward_key[(batch * kv_heads * n_jobs * key_tiles,)](
+            q, k, v, dout, q_box if boxes else q, dout_box if boxes else dout, lse2, delta, dk, dv, part_k, part_v, *_lists_of(by_key), *strides,
+            scale * LOG2E, scale, q_len, kv_len, n_jobs, kv_heads, ratio, slots, by_key.lines, **sizes,
+            BM=other, BN=theirs.own, TILE=by_key.tile, GRANULE=by_key.granule,
+            BLOCK_Q=by_key.block_q, BLOCK_K=by_key.block_k, SHARED=shared, HAS_BITS=by_key.has_bits,
+            BOXES=boxes, STAGES=theirs.stages, num_warps=theirs.warps,
+        )  # fmt: skip
+        for partial, whole, width in ((part_k, dk, dim), (part_v, dv, value_dim)) if n_splits else ():
+            sum_parts[(batch * kv_heads * n_splits * key_tiles,)](
+                partial, whole, by_key.splits, by_key.head_group, kv_len, n_splits, kv_heads, ratio, slots,
+                D=width, D_PAD=_power(width), BM=theirs.own, BLOCK=by_key.line_size, SHARED=shared,
+            )  # fmt: skip
+    return dq, dk, dv

@@ -1,0 +1,77 @@
+"""The fused kernels as PyTorch operators: autograd, fake tensors, and no graph break.
+
+A pattern reaches the operators as tensors only, its numbers included, so that a compiled model is
+not compiled again when the pattern changes.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .launch import attention_backward, attention_forward
+from .lists import TileLists
+
+
+@torch.library.custom_op("pattern_studio::attend", mutates_args=())
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, by_query: list[Tensor], by_key: list[Tensor], scale: float
+) -> tuple[Tensor, Tensor]:
+    """out [batch, heads, q_len, value_dim] and lse float32 [batch, heads, q_len]."""
+    return attention_forward(q, k, v, TileLists(*by_query), scale)
+
+
+@attend.register_fake
+def _(q, k, v, by_query, by_key, scale):
+    out = q.new_empty(*q.shape[:3], v.shape[3])
+    return out, q.new_empty(q.shape[:3], dtype=torch.float32)
+
+
+@torch.library.custom_op("pattern_studio::attend_backward", mutates_args=())
+def attend_backward(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    dout: Tensor,
+    dlse: Tensor | None,
+    by_query: list[Tensor],
+    by_key: list[Tensor],
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """dq, dk, dv; with no `by_key` lists dK and dV are added by atomics."""
+    by_key_lists = TileLists(*by_key) if by_key else None
+    return attention_backward(q, k, v, out, lse, dout, dlse, TileLists(*by_query), by_key_lists, scale)
+
+
+@attend_backward.register_fake
+def _(q, k, v, out, lse, dout, dlse, by_query, by_key, scale):
+    return tuple(x.new_empty(x.shape) for x in (q, k, v))
+
+
+def _keep(ctx, inputs, output):
+    q, k, v, by_query, by_key, scale = inputs
+    out, lse = output
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(q, k, v, out, lse, *by_query, *by_key)
+    ctx.lists, ctx.scale = len(by_query), scale
+
+
+def _backward(ctx, dout, dlse):
+    q, k, v, out, lse, *lists = ctx.saved_tensors
+    by_query, by_key = lists[: ctx.lists], lists[ctx.lists :]
+    if dout is None:
+        dout = torch.zeros_like(out)
+    dq, dk, dv = attend_backward(q, k, v, out, lse, dout, dlse, by_query, by_key, ctx.scale)
+    return dq, dk, dv, [None] * len(by_query), [None] * len(by_key), None
+
+
+attend.register_autograd(_backward, setup_context=_keep)
+
+
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, by_query: TileLists, by_key: TileLists | None, scale: float
+) -> tuple[Tensor, Tensor]:
+    """Differentiable (once) out and natural-log LSE over the tiles of the lists."""
+    return attend(q, k, v, by_query.tensors(), by_key.tensors() if by_key is not None else [], scale)

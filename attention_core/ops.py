@@ -1,0 +1,210 @@
+"""block_sparse_attention(): validate the inputs, choose a kernel, run it."""
+
+from __future__ import annotations
+
+import math
+from numbers import Real
+from typing import Literal, overload
+
+import torch
+from torch import Tensor
+
+from pattern_studio.errors import StudioError
+
+from .kernels import blocked, fused, reference
+from .plan import Plan
+
+BACKENDS = ("triton", "blocked", "reference")
+DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+REFERENCE_CELLS = 2**30  # scores that the dense reference may build
+
+
+@overload
+def block_sparse_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    plan: Plan,
+    *,
+    scale: float | None = None,
+    return_lse: Literal[False] = False,
+    backend: str = "auto",
+    deterministic: bool = False,
+) -> Tensor: ...
+
+
+@overload
+def block_sparse_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    plan: Plan,
+    *,
+    scale: float | None = None,
+    return_lse: Literal[True],
+    backend: str = "auto",
+    deterministic: bool = False,
+) -> tuple[Tensor, Tensor]: ...
+
+
+def block_sparse_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    plan: Plan,
+    *,
+    scale: float | None = None,
+    return_lse: bool = False,
+    backend: str = "auto",
+    deterministic: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """Softmax attention over exactly the pairs that the plan's layout allows.
+
+    Shapes: q [batch, heads, q_len, head_dim]; k [batch, kv_heads, kv_len, head_dim]; v [batch,
+    kv_heads, kv_len, value_dim]; any strides. heads is a whole multiple of kv_heads, and query head
+    h reads key head h // (heads // kv_heads). The lengths are the plan's; so are the heads, unless
+    it was lowered for one head, which serves all.
+
+    Dtypes: float16, bfloat16, float32 or float64, one for all three. Under autocast all are cast to
+    its dtype first (float64 stays, as everywhere in torch). Half precision is summed in float32.
+
+    Returns out [batch, heads, q_len, value_dim] in the inputs' dtype or, with `return_lse`, (out,
+    lse): lse [batch, heads, q_len] is the natural logarithm of each row's sum over allowed keys of
+    exp(scale * q.k), in float64 for float64 and float32 otherwise. Both are differentiable. `scale`
+    defaults to 1 / sqrt(head_dim). A row without keys gives out 0, lse -inf and zero gradients.
+    Nothing at or beyond kv_len is read, and a key that no query of a query block is allowed never
+    reaches that block, even if it holds NaN.
+
+    Backends: "triton" (fused, on CUDA, float16, bfloat16 and float32, head dims up to 256, block_q 16
+    to 256), "blocked" (plain torch, any device, cost follows the active tiles), both differentiable
+    once; "reference" (dense, the specification, small inputs only). "auto" takes "triton" for CUDA
+    tensors that it serves and "blocked" for all others. With `deterministic=True` gradients are
+    bitwise repeatable.
+
+    Raises StudioError, a ValueError, that names what was expected and what was got; an input that
+    can't be served is never cropped, cast or handed to another backend.
+
+    >>> import torch, pattern_studio as ps
+    >>> from attention_core import block_sparse_attention, plan
+    >>> layout = ps.lower(ps.parse("causal & window(63, 0)"), q_len=200, block=(64, 16))
+    >>> q, k, v = torch.randn(3, 2, 8, 200, 32)
+    >>> out, lse = block_sparse_attention(q, k, v, plan(layout, device=q.device), return_lse=True)
+    >>> out.shape, lse.shape
+    (torch.Size([2, 8, 200, 32]), torch.Size([2, 8, 200]))
+    """
+    if not isinstance(plan, Plan):
+        raise StudioError(
+            f"plan must be a Plan, got {type(plan).__name__}; "
+            "make one with attention_core.plan(layout, device=q.device)"
+        )
+    _check_tensors(q, k, v, plan)
+    q, k, v = _one_dtype(q, k, v)
+    _check_shapes(q, k, v, plan)
+    scale = 1 / math.sqrt(q.shape[3]) if scale is None else _finite(scale)
+
+    chosen = _automatic(q, v, plan) if backend == "auto" else backend
+    if chosen == "triton":
+        out, lse = _fused(q, k, v, plan, scale, deterministic)
+    elif chosen == "blocked":
+        if deterministic and q.is_cuda:
+            raise StudioError(
+                "backend 'blocked' adds K and V gradients in no fixed order on CUDA, but deterministic=True was "
+                "asked for; use backend='triton'"
+            )
+        out, lse = blocked.attention(q, k, v, plan.runs, scale)
+    elif chosen == "reference":
+        _check_dense_fits(q, plan)
+        out, lse = reference.attention(q, k, v, reference.dense_mask(plan.runs), scale)
+    else:
+        raise StudioError(f"backend must be one of auto, {', '.join(BACKENDS)}, got {backend!r}")
+    return (out, lse) if return_lse else out
+
+
+def _automatic(q: Tensor, v: Tensor, plan: Plan) -> str:
+    """The fused kernels for CUDA tensors that they serve, plain torch for all others."""
+    return "triton" if q.is_cuda and fused.obstacle(q, v, plan.block) is None else "blocked"
+
+
+def _fused(q: Tensor, k: Tensor, v: Tensor, plan: Plan, scale: float, deterministic: bool) -> tuple[Tensor, Tensor]:
+    reason = fused.obstacle(q, v, plan.block)
+    if reason is not None:
+        raise StudioError(f"backend 'triton' can't serve this: {reason}; use backend='blocked' or 'auto'")
+    from .kernels.triton.op import attention
+
+    if scale <= 0:  # the kernels follow the maximum of scaled scores through a positive scale
+        q, scale = (-q, -scale) if scale < 0 else (q * 0, 1.0)
+    by_key = plan.by_key if deterministic or not fused.gathers_keys(plan.block) else None
+    return attention(q, k, v, plan.by_query, by_key, scale)
+
+
+def _check_tensors(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> None:
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if not isinstance(x, Tensor):
+            raise StudioError(f"{name} must be a torch tensor, got {type(x).__name__}")
+        if x.ndim != 4:
+            raise StudioError(
+                f"{name} must have 4 dimensions [batch, heads, length, dim], got {x.ndim}: {list(x.shape)}; "
+                "add the missing ones with unsqueeze"
+            )
+        if x.layout != torch.strided:
+            raise StudioError(f"{name} must be a dense (strided) tensor, got {x.layout}; convert it with to_dense()")
+        if x.device != plan.device:
+            raise StudioError(
+                f"{name} and the plan must be on one device, got {name} on {x.device} and the plan on {plan.device}; "
+                f"move the plan with plan.to({str(x.device)!r}) or the inputs"
+            )
+
+
+def _one_dtype(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Cast as autocast asks, then insist on one supported dtype."""
+    kind = q.device.type
+    if torch.is_autocast_enabled(kind):
+        wanted = torch.get_autocast_dtype(kind)
+        q, k, v = (x.to(wanted) if x.is_floating_point() and x.dtype != torch.float64 else x for x in (q, k, v))
+    got = ", ".join(f"{name} {str(x.dtype).removeprefix('torch.')}" for name, x in (("q", q), ("k", k), ("v", v)))
+    if not q.dtype == k.dtype == v.dtype:
+        raise StudioError(f"q, k and v must have one dtype, got {got}; cast them or use torch.autocast")
+    if q.dtype not in DTYPES:
+        raise StudioError(f"q, k and v must be float16, bfloat16, float32 or float64, got {got}; cast them")
+    return q, k, v
+
+
+def _check_shapes(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> None:
+    (batch, heads, q_len, head_dim), problem = q.shape, plan.problem
+    if not batch == k.shape[0] == v.shape[0]:
+        raise StudioError(f"q, k and v must have one batch size, got {batch}, {k.shape[0]} and {v.shape[0]}")
+    if k.shape[1] != v.shape[1]:
+        raise StudioError(f"k and v must have equally many heads, got {k.shape[1]} and {v.shape[1]}")
+    if k.shape[1] == 0 or heads == 0 or heads % k.shape[1]:
+        raise StudioError(f"q's heads must be a whole multiple of k's, got {heads} query and {k.shape[1]} key heads")
+    if problem.heads not in (1, heads):
+        raise StudioError(
+            f"the plan is for {problem.heads} query heads, q has {heads}; "
+            f"lower the pattern with heads={heads}, or with heads=1 to use one layout for all"
+        )
+    if k.shape[2] != v.shape[2]:
+        raise StudioError(f"k and v must be equally long, got {k.shape[2]} and {v.shape[2]} keys")
+    if (q_len, k.shape[2]) != (problem.q_len, problem.kv_len):
+        raise StudioError(
+            f"the plan is for q_len {problem.q_len} and kv_len {problem.kv_len}, "
+            f"got q_len {q_len} and kv_len {k.shape[2]}; lower the pattern for these lengths"
+        )
+    if head_dim != k.shape[3]:
+        raise StudioError(f"q and k must have one head_dim, got {head_dim} and {k.shape[3]}")
+    if head_dim == 0 or v.shape[3] == 0:
+        raise StudioError(f"head_dim and value_dim must be at least 1, got {head_dim} and {v.shape[3]}")
+
+
+def _finite(scale: object) -> float:
+    if isinstance(scale, bool) or not isinstance(scale, Real) or not math.isfinite(scale):
+        raise StudioError(f"scale must be a finite number or None for 1/sqrt(head_dim), got {scale!r}")
+    return float(scale)
+
+
+def _check_dense_fits(q: Tensor, plan: Plan) -> None:
+    cells = q.shape[0] * q.shape[1] * q.shape[2] * plan.problem.kv_len
+    if cells > REFERENCE_CELLS:
+        raise StudioError(
+            f"backend 'reference' builds all batch * heads * q_len * kv_len = {cells:,} scores and serves at most "
+            f"{REFERENCE_CELLS:,}; use backend='blocked'"
+        )

@@ -1,0 +1,144 @@
+"""`python -m benchmarks.run`: every arm on every cell in one process, correctness first, JSON at the end."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import statistics
+from pathlib import Path
+
+import torch
+import triton
+from torch import Tensor
+
+from .arms import ARMS
+from .cases import Case, grid
+
+DENSE = ("sdpa_cudnn", "sdpa_flash")
+
+
+def main() -> None:
+    """Run the grid and write benchmarks/results/<date>-<card>.json."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="only the cells of the table in the README")
+    parser.add_argument("--arms", default=",".join(ARMS), help="comma-separated")
+    parser.add_argument("--only", default="", help="only cells whose name contains this")
+    parser.add_argument("--dim", type=int, help="only this head dim")
+    parser.add_argument("--repeats", type=int, default=11)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    rows: list[dict] = []
+    dense_done: set[tuple] = set()
+    for case in grid(options.quick):
+        if options.only not in case.name or options.dim not in (None, case.dim):
+            continue
+        rows += run_case(case, options.arms.split(","), options.repeats, dense_done)
+    card = torch.cuda.get_device_name()
+    stamp = {
+        "card": card,
+        "torch": torch.__version__,
+        "triton": triton.__version__,
+        "date": datetime.date.today().isoformat(),
+    }
+    out = options.out or Path(__file__).parent / "results" / f"{stamp['date']}-{card.replace(' ', '-')}.json"
+    out.parent.mkdir(exist_ok=True)
+    out.write_text(json.dumps({"rows": [stamp | row for row in rows]}, indent=1))
+
+
+def run_case(case: Case, arms: list[str], repeats: int, dense_done: set[tuple]) -> list[dict]:
+    """Time all arms on one cell, interleaved; an arm that is wrong or can't serve is reported, not timed."""
+    layout = case.layout()
+    density = layout.tiles() / (layout.q_blocks * layout.kv_blocks * case.heads)
+    inputs = [_inputs(case, seed) for seed in range(2)]  # rotated, so that nothing is warm in cache by chance
+    runs: dict[str, tuple] = {}
+    for name in arms:
+        shape = (case.length, case.dim, case.kv_heads, str(case.pattern) == "causal")
+        if name in DENSE and (name, shape) in dense_done:
+            continue
+        try:
+            run = ARMS[name](case, layout)
+            out = run(*inputs[0])
+            if name not in DENSE or str(case.pattern) == "causal":
+                _gate(name, case, layout, inputs[0], out)
+            out.backward(torch.randn_like(out))
+        except (NotImplementedError, RuntimeError, ImportError) as error:
+            print(f"{case.name:28} S{case.length} D{case.dim} {name}: {str(error).splitlines()[0][:90]}", flush=True)
+            continue
+        if name in DENSE:
+            dense_done.add((name, shape))
+        runs[name] = run, {"forward": [], "backward": []}
+    for turn in range(repeats):
+        q, k, v = inputs[turn % 2]
+        for run, times in runs.values():
+            for x in (q, k, v):
+                x.grad = None
+            with torch.no_grad():
+                times["forward"].append(_milliseconds(lambda run=run: run(q, k, v)))
+            out = run(q, k, v)
+            gradient = torch.randn_like(out)
+            times["backward"].append(_milliseconds(lambda out=out, g=gradient: out.backward(g)))
+    rows = []
+    shape = {
+        "B": case.batch, "H": case.heads, "Hkv": case.kv_heads, "S": case.length, "D": case.dim, "block": list(case.block)
+    }  # fmt: skip
+    for name, (_, times) in runs.items():
+        all_pairs = case.length**2 * case.heads / (2 if str(case.pattern) == "causal" else 1)
+        pairs = all_pairs if name in DENSE else layout.tile_pairs
+        for kind, products in (("forward", 4), ("backward", 10)):
+            ms = statistics.median(times[kind])
+            rows.append(
+                {
+                    "shape": shape, "pattern": "dense" if name in DENSE and str(case.pattern) != "causal" else case.name,
+                    "density": 1.0 if name in DENSE else density, "arm": name, "pass": kind, "ms": ms,
+                    "tflops": products * case.dim * case.batch * pairs / ms / 1e9,
+                }
+            )  # fmt: skip
+    told = "  ".join(
+        f"{name} {t['forward']:.3f}/{t['backward']:.3f}ms "
+        + "/".join(f"{r['tflops']:.0f}" for r in rows if r["arm"] == name)
+        for name, (_, ts) in runs.items()
+        for t in [{k: statistics.median(x) for k, x in ts.items()}]
+    )
+    block = "x".join(map(str, case.block))
+    print(f"{case.name:28} S{case.length} D{case.dim} {block} {density:.3f}: {told}", flush=True)
+    return rows
+
+
+def _inputs(case: Case, seed: int) -> list[Tensor]:
+    generator = torch.Generator("cuda").manual_seed(seed)
+    heads = (case.heads, case.kv_heads, case.kv_heads)
+    return [
+        torch.randn(
+            case.batch, h, case.length, case.dim, device="cuda", dtype=torch.bfloat16, generator=generator
+        ).requires_grad_()
+        for h in heads
+    ]
+
+
+def _gate(name: str, case: Case, layout, inputs: list[Tensor], out: Tensor) -> None:
+    """Sampled rows against float64: an arm that computes something else is not timed."""
+    q, k, v = (x.detach() for x in inputs)
+    for head in (0, case.heads - 1):
+        for row in range(64, case.length, case.length // 7):
+            mask = torch.from_numpy(layout.expand(head, row, row + 1)).cuda()
+            kv = head // (case.heads // case.kv_heads)
+            s = (q[0, head, row].double() @ k[0, kv].double().T) / case.dim**0.5
+            want = torch.softmax(s.masked_fill(~mask[0], -torch.inf), 0) @ v[0, kv].double()
+            error = (out[0, head, row].double() - want).norm() / want.norm()
+            if not error < 0.02:
+                raise RuntimeError(f"{name} is wrong on {case.name}: head {head} row {row}: error {error:.3f}")
+
+
+def _milliseconds(work) -> float:
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    torch.cuda.synchronize()
+    begin.record()
+    work()
+    end.record()
+    torch.cuda.synchronize()
+    return begin.elapsed_time(end)
+
+
+if __name__ == "__main__":
+    main()
