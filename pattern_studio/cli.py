@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 import tracemalloc
@@ -21,6 +22,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     try:
         return options.run(options) or 0
+    except BrokenPipeError:  # the reader went away, as `head` does: nothing is wrong
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - what is left is flushed there when Python ends
+        return 0
     except (StudioError, OSError) as error:
         print(f"pattern-studio: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
@@ -65,6 +69,16 @@ def _parser() -> argparse.ArgumentParser:
     export.add_argument("--out", type=Path, help="the file to write (the terminal, for text)")
 
     command("targets", _targets, "the libraries and formats that export knows", pattern=False)
+    explain = command("explain", _explain, "why a query may or may not see a key")
+    explain.add_argument("query", type=int, help="the query's position i")
+    explain.add_argument("key", type=int, help="the key's position j")
+    _problem_options(explain)
+    explain.add_argument("--head", type=int, default=0, help="which head (0)")
+
+    diff = command("diff", _diff, "how two patterns differ: equal, subset, superset or crossing")
+    diff.add_argument("other", help="the second pattern")
+    _problem_options(diff)
+
     app = command("app", _app, "open Pattern Studio in the browser", pattern=False)
     app.add_argument("--port", type=int, default=8501)
     return parser
@@ -151,11 +165,24 @@ def _export(options: argparse.Namespace) -> None:
         print(content)
 
 
-def _targets(options: argparse.Namespace) -> None:
-    from .exporters import targets
+def _explain(options: argparse.Namespace) -> None:
+    from .explain import explain
 
-    for target in targets():
-        print(f"{target.name:24}{target.summary}")
+    pattern, problem = parse(options.pattern), _problem(options)
+    print(explain(pattern, options.query, options.key, problem, head=options.head, layer=options.layer))
+
+
+def _diff(options: argparse.Namespace) -> None:
+    from .diff import diff
+
+    print(diff(parse(options.pattern), parse(options.other), _problem(options), _block(options), layer=options.layer))
+
+
+def _targets(options: argparse.Namespace) -> None:
+    from .exporters import TARGETS
+
+    for target in TARGETS.values():
+        print(f"{target.name:24}{target.about}")
 
 
 def _app(options: argparse.Namespace) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -25,7 +26,7 @@ def gathers_keys(block: tuple[int, int]) -> bool:
 
 def obstacle(q: Tensor, v: Tensor, block: tuple[int, int]) -> str | None:
     """Why the fused kernels can't serve these inputs, or None."""
-    if importlib.util.find_spec("triton") is None:
+    if not _installed():
         return "the package triton is not installed"
     if not q.is_cuda and not _interpreted():
         return f"q is on {q.device}, not on a CUDA device"
@@ -38,8 +39,13 @@ def obstacle(q: Tensor, v: Tensor, block: tuple[int, int]) -> str | None:
     return None
 
 
+@cache
+def _installed() -> bool:
+    return importlib.util.find_spec("triton") is not None
+
+
 def _interpreted() -> bool:
     """Whether Triton runs its programs on the CPU (TRITON_INTERPRET=1), as the tests do."""
-    import triton
+    from triton import knobs
 
-    return bool(triton.knobs.runtime.interpret)
+    return bool(knobs.runtime.interpret)

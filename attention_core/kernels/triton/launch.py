@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 import triton
@@ -75,13 +75,18 @@ def _rows(x: Tensor) -> Tensor:
     return x if x.stride(-1) == 1 or x.shape[-1] == 1 else x.contiguous()
 
 
+@cache
+def _has_copy_engine(device: torch.device) -> bool:
+    return torch.cuda.get_device_capability(device) >= (9, 0)
+
+
 def _box(x: Tensor, rows: int, width: int, granule: int) -> TensorDescriptor | None:
     """A descriptor of `rows` x `width` boxes for the copy engine, or None where rows are gathered or unaligned.
 
     Needs compute capability 9.0, 16-byte aligned starts and strides, and tiles of neighbouring rows.
     """
     aligned = x.data_ptr() % 16 == 0 and all(s * x.element_size() % 16 == 0 for s in x.stride()[:3])
-    if granule < rows or not aligned or not x.is_cuda or torch.cuda.get_device_capability(x.device) < (9, 0):
+    if granule < rows or not aligned or not x.is_cuda or not _has_copy_engine(x.device):
         return None
     return TensorDescriptor(x, list(x.shape), list(x.stride()), [1, 1, rows, width])
 

@@ -1,0 +1,128 @@
+"""The figures of a design: densities, tiles and cost at once; quality as soon as it is measured."""
+
+from __future__ import annotations
+
+from html import escape
+
+import streamlit as st
+
+from pattern_studio import BlockLayout
+from pattern_studio.metrics import LayoutStats
+
+from .. import compute, numbers
+
+
+def render(layout: BlockLayout, stats: LayoutStats) -> None:
+    """Draw what follows from the layout alone."""
+    group("Kept, of all heads", first=True)
+    _row(
+        (
+            "Token density, causal",
+            numbers.percent(stats.density.token_of_causal),
+            "Allowed pairs with key <= query, of all such pairs: 100 % is dense causal attention. "
+            f"{numbers.count(stats.pairs)} pairs are allowed.",
+        ),
+        (
+            "Token density, all",
+            numbers.percent(stats.density.token),
+            "Allowed pairs / (query rows x keys). Dense causal attention has about 50 %.",
+        ),
+        (
+            "Block density",
+            numbers.percent(stats.density.block),
+            "Active tiles / tiles: the share of the map that a block kernel has to compute. "
+            f"{numbers.count(stats.tiles.active)} of {numbers.count(stats.tiles.total)} tiles are active.",
+        ),
+    )
+    group("Tiles")
+    _row(
+        (
+            "Full",
+            numbers.count(stats.tiles.full),
+            "Tiles in which every pair is allowed: no mask is needed there. Summed over heads.",
+        ),
+        (
+            "Partial",
+            numbers.count(stats.tiles.partial),
+            "Active tiles with pairs that are masked out. Summed over heads; fewer is better.",
+        ),
+        (
+            "Block efficiency",
+            numbers.percent(stats.block_efficiency),
+            "Allowed pairs / pairs inside active tiles. 100 % wastes nothing; smaller blocks or a smaller block_k "
+            "raise it.",
+        ),
+    )
+    group("Cost")
+    flops = compute.forward_flops(layout)
+    _row(
+        (
+            "Forward pass",
+            numbers.scaled(flops, "FLOP"),
+            f"4 x {compute.HEAD_DIM} channels x pairs in active tiles, over all heads: two matrix products of 2 FLOP a "
+            "pair and channel.",
+        ),
+        (
+            "Of dense",
+            numbers.percent(flops / compute.dense_flops(layout.problem)),
+            "This forward pass / one over all pairs. A dense causal kernel needs about 50 %. "
+            "It is a count, not a measured time.",
+        ),
+        (
+            "Empty rows",
+            numbers.count(stats.empty_rows),
+            "Query rows without an allowed key, summed over heads. Their output is 0. None is best.",
+        ),
+    )
+
+
+def quality(report) -> None:
+    """Draw what the pattern keeps of a real model's attention."""
+    recall, error = report.recall, report.output_error
+    _row(
+        (
+            "Mass recall, mean",
+            numbers.percent(recall.mean),
+            "Softmax probability of dense attention that the pattern keeps, mean over all rows, heads and layers: "
+            "exp(LSE of the pattern - LSE of dense). 100 % loses nothing.",
+        ),
+        (
+            "Recall, worst 1 %",
+            numbers.percent(recall.p1),
+            "The 1st percentile over rows: one row in a hundred keeps less than this. A high mean can hide it.",
+        ),
+        (
+            "Output error",
+            numbers.fraction(error.rel_l2),
+            "|o - o_pattern| / |o| in the L2 norm, against dense attention's output. 0 is best.",
+        ),
+    )
+    _row(
+        (
+            "Oracle recall",
+            numbers.percent(report.oracle_recall),
+            "Mean recall of the best tiles, chosen with the answer known, for the same number of active tiles. "
+            "No pattern with this block budget keeps more.",
+        ),
+        (
+            "Regret",
+            numbers.percent(report.regret),
+            "Oracle recall - recall: what a better choice of equally many tiles could still gain. 0 is best.",
+        ),
+        (
+            "Recall, worst row",
+            numbers.percent(recall.min),
+            "The row that loses most. The Quality page will name it.",
+        ),
+    )
+
+
+def group(title: str, note: str = "", first: bool = False) -> None:
+    """A heading inside the panel."""
+    tail = f' <span style="text-transform:none;letter-spacing:0;font-weight:400">{escape(note)}</span>' if note else ""
+    st.html(f'<div class="ps-group{" first" if first else ""}">{escape(title)}{tail}</div>')
+
+
+def _row(*figures: tuple[str, str, str]) -> None:
+    for column, (label, value, text) in zip(st.columns(len(figures), gap="small"), figures, strict=True):
+        column.metric(label, value, help=text)

@@ -1,0 +1,63 @@
+"""Recall of every layer and head at a glance, and the chosen head's figures."""
+
+from __future__ import annotations
+
+import numpy as np
+import plotly.graph_objects as go
+import streamlit as st
+
+from pattern_studio.metrics import Report
+from pattern_studio.plot.colours import FULL, INK, MASKED, ramp
+from pattern_studio.plot.tile_map import FONT
+
+from .. import numbers
+from . import figures_panel
+
+
+def render(report: Report, layer: int, head: int) -> None:
+    """Draw the table and the figures."""
+    figures_panel.group("Mean recall by layer and head", first=True)
+    table = np.array([[one.recall.mean for one in part.heads] for part in report.layers])
+    names = [f"layer {part.layer}" for part in report.layers]
+    row = next(n for n, part in enumerate(report.layers) if part.layer == layer)
+    figure = go.Figure(
+        go.Heatmap(
+            z=table,
+            x=[f"head {n}" for n in range(table.shape[1])],
+            y=names,
+            zmin=0,
+            zmax=1,
+            colorscale=_scale(),
+            showscale=False,
+            xgap=2,
+            ygap=2,
+            text=[[numbers.percent(value) for value in values] for values in table.tolist()],
+            texttemplate="%{text}",
+            hovertemplate="%{y}, %{x}: %{text} of the mass kept<extra></extra>",
+        )
+    )
+    figure.add_shape(
+        type="rect", x0=head - 0.5, x1=head + 0.5, y0=row - 0.5, y1=row + 0.5, line={"color": INK, "width": 2}
+    )
+    figure.update_layout(
+        height=40 + 38 * len(names),
+        margin={"l": 58, "r": 4, "t": 4, "b": 26},
+        font={"family": FONT, "size": 12, "color": INK},
+        yaxis={"autorange": "reversed", "fixedrange": True, "ticks": ""},
+        xaxis={"fixedrange": True, "ticks": ""},
+    )
+    st.plotly_chart(
+        figure,
+        theme=None,
+        config={"displayModeBar": False},
+        key="head table",
+        alt="Mean recall of every head: a table with a row for each layer",
+    )
+    part = report.layers[row]
+    figures_panel.group(f"Layer {layer}, head {head}")
+    figures_panel.quality(part.heads[head])
+
+
+def _scale() -> list[list]:
+    colours = ramp(11, MASKED, FULL).tolist()
+    return [[n / 10, f"rgb({r},{g},{b})"] for n, (r, g, b) in enumerate(colours)]

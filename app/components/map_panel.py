@@ -1,0 +1,96 @@
+"""The tile map, what a box on it does, and which head it shows."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from pattern_studio import BlockLayout
+from pattern_studio.plot import Viewport
+from pattern_studio.plot.grid import Axis, grid_of
+from pattern_studio.plot.tile_map import FEW_TILES
+
+from .. import compute
+from ..session import anew, follow, send
+from ..state import Boxed, HeadChosen, State, ToolChosen, ZoomedOut
+
+HEIGHT = 486  # pixels: with it the page fits in 800
+TOOLS = {
+    "zoom": ":material/zoom_in: Zoom",
+    "add": ":material/add_box: Add",
+    "remove": ":material/indeterminate_check_box: Remove",
+}
+HINTS = {
+    "zoom": "Drag a box to zoom, down to tokens.",
+    "add": "Drag a box to add its pairs.",
+    "remove": "Drag a box to remove its pairs.",
+}
+
+
+def render(state: State, layout: BlockLayout) -> None:
+    """Draw the map of the shown pattern."""
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="map-tools"):
+        tool_key = follow("tool", state.tool)
+        st.segmented_control(
+            "A box on the map does",
+            list(TOOLS),
+            default=state.tool,
+            key=tool_key,
+            format_func=TOOLS.__getitem__,
+            on_change=lambda: send(ToolChosen(st.session_state[tool_key])),
+            required=True,
+            label_visibility="collapsed",
+        )
+        st.button(
+            "",
+            help="Show the whole map",
+            icon=":material/zoom_out_map:",
+            key="whole",
+            disabled=state.viewport is None,
+            on_click=lambda: send(ZoomedOut()),
+        )
+        if layout.groups > 1:
+            head_key = follow("head", state.head)
+            st.selectbox(
+                "Head",
+                range(layout.problem.heads),
+                state.head,
+                key=head_key,
+                format_func=lambda head: f"head {head}",
+                on_change=lambda: send(HeadChosen(st.session_state[head_key])),
+                label_visibility="collapsed",
+                width=120,
+            )
+        st.html(f'<div class="ps-note">{HINTS[state.tool]}</div>')
+    key = anew("map", (compute.key_of(state.shown, state.pattern), state.viewport, state.head))
+    st.plotly_chart(
+        compute.figure(state, HEIGHT),
+        key=key,
+        theme=None,
+        on_select=lambda: _boxed(key, layout, state.viewport),
+        selection_mode="box",
+        config={"displayModeBar": False, "doubleClick": False},
+        alt=f"Tile map of {state.pattern}: query rows down, keys to the right",
+    )
+
+
+def _boxed(key: str, layout: BlockLayout, viewport: Viewport | None) -> None:
+    boxes = st.session_state[key].selection.box
+    if boxes:  # an empty selection means that there is none
+        send(Boxed(snapped(layout, viewport, boxes[-1]["y"], boxes[-1]["x"])))
+
+
+def snapped(layout: BlockLayout, viewport: Viewport | None, rows: list[float], keys: list[float]) -> Viewport:
+    """The box in whole tiles, or where only a few tiles are in view, in whole cells of the map."""
+    grid = grid_of(layout, viewport, 512, 512)
+    row_start, row_stop = _snapped(grid.rows, layout.problem.q_len, rows)
+    key_start, key_stop = _snapped(grid.keys, layout.problem.kv_len, keys)
+    return Viewport(row_start, row_stop, key_start, key_stop)
+
+
+def _snapped(axis: Axis, length: int, ends: list[float]) -> tuple[int, int]:
+    few = axis.stop - axis.start < FEW_TILES * axis.block
+    unit = axis.size if few else max(axis.size, axis.block)
+    low, high = sorted(ends)
+    start = min(max(round(low / unit), 0), (length - 1) // unit)
+    stop = max(round(high / unit), start + 1)
+    return start * unit, min(stop * unit, length)

@@ -1,0 +1,171 @@
+"""What pages show, computed: cached by content, bounded, and free of widgets.
+
+Keys are the pattern's hash, the problem and the block size, never arrays; a pattern's hash covers its
+whole meaning, so an entry can't be stale.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+import streamlit as st
+from numpy.typing import NDArray
+
+from pattern_studio import BlockLayout, Pattern, Problem, StudioError, lower, plot
+from pattern_studio.exporters import Export, export
+from pattern_studio.metrics import LayoutStats, layout_stats
+from pattern_studio.plot import Viewport, density_map, tile_map
+
+from .jobs import Jobs
+from .state import State, Work
+from .words import names
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+    from pattern_studio.capture import Capture
+    from pattern_studio.metrics import Report
+
+HEAD_DIM = 64  # channels that costs are quoted for
+SEEN = 16  # tokens of the smallest cell in pictures of attention
+QUALITY = ("recall", "output_error", "oracle")
+TOO_DEEP = "nested too deeply to be worked with; split it into several patterns"
+TOO_LARGE = "this pattern needs more memory than there is at this length; take a shorter problem or a larger block"
+
+Key = tuple[str, Problem, tuple[int, int], int | None]
+
+
+def key_of(work: Work, pattern: Pattern) -> Key:
+    """What layouts and figures of a work depend on. Raises StudioError where the problem is none."""
+    return pattern.hash, work.problem(), work.block, work.layer if "layers" in names(pattern) else None
+
+
+def design(state: State) -> tuple[BlockLayout, LayoutStats]:
+    """The layout and figures of what is shown.
+
+    Raises:
+        StudioError: the pattern and the problem don't fit.
+    """
+    return _design(key_of(state.shown, state.pattern), state.pattern)
+
+
+@st.cache_resource(max_entries=16, show_spinner=False)
+def _design(key: Key, _pattern: Pattern) -> tuple[BlockLayout, LayoutStats]:
+    _, problem, block, layer = key
+    try:
+        layout = lower(_pattern, problem, block=block, layer=layer)
+        return layout, layout_stats(_pattern, problem, block, layer)
+    except RecursionError:
+        raise StudioError(TOO_DEEP) from None
+    except MemoryError:
+        raise StudioError(TOO_LARGE) from None
+
+
+def figure(state: State, height: int) -> Figure:
+    """The tile map of what is shown. Raises StudioError as `design` does."""
+    layout, _ = design(state)
+    return _figure(key_of(state.shown, state.pattern), state.head, state.viewport, height, layout)
+
+
+@st.cache_resource(max_entries=16, show_spinner=False)
+def _figure(key: Key, head: int, viewport: Viewport | None, height: int, _layout: BlockLayout) -> Figure:
+    return tile_map(_layout, head, viewport, height=height)
+
+
+def capture() -> Capture:
+    """The bundled capture. Its module needs torch, which takes seconds to load: no page may wait for that."""
+    from pattern_studio.capture import bundled
+
+    return bundled()
+
+
+def quality(pattern: Pattern, block: tuple[int, int], docs: tuple[int, ...] | None) -> Report:
+    """What the pattern keeps of the bundled capture's attention; seconds of work, see jobs.py.
+
+    Raises:
+        StudioError: the pattern does not fit the capture's heads, layers or tokens.
+    """
+    from pattern_studio.metrics import analyze
+
+    try:
+        return analyze(pattern, capture(), block=block, docs=docs, metrics=QUALITY)
+    except RecursionError:
+        raise StudioError(TOO_DEEP) from None
+
+
+def exported(state: State, target: str, allow: tuple[str, ...] = ()) -> Export | str:
+    """What is shown, written for a target; where it can't hold it as exactly as is asked, the reason."""
+    try:
+        return _exported(key_of(state.shown, state.pattern), target, allow, state.pattern)
+    except StudioError as error:
+        return str(error)
+
+
+@st.cache_resource(max_entries=64, show_spinner=False)
+def _exported(key: Key, target: str, allow: tuple[str, ...], _pattern: Pattern) -> Export:
+    _, problem, block, layer = key
+    try:
+        return export(_pattern, problem, block, to=target, layer=layer, allow=allow)
+    except RecursionError:
+        raise StudioError(TOO_DEEP) from None
+    except MemoryError:
+        raise StudioError(TOO_LARGE) from None
+
+
+@st.cache_resource(show_spinner=False)
+def _jobs() -> Jobs[Any]:
+    return Jobs(kept=64)
+
+
+def quality_job(visitor: str, pattern: Pattern, block: tuple[int, int], docs: tuple[int, ...] | None) -> Future[Report]:
+    """`quality` on its way: done or not, computed once for all visitors who ask for the same."""
+    return _jobs().ask(visitor, (pattern.hash, block, docs), lambda: quality(pattern, block, docs))
+
+
+def picture_block(block: tuple[int, int]) -> tuple[int, int]:
+    """Cells for pictures of attention: the block where it is large enough to be seen, else as many of it as are."""
+    return (-(-SEEN // block[0]) * block[0], -(-SEEN // block[1]) * block[1])
+
+
+def mass_job(visitor: str, layer: int, shape: tuple[int, int]) -> Future[tuple[int, NDArray]]:
+    """The dense attention of a layer of the bundled capture by cell, float32 [heads, rows, keys], on its way.
+
+    It comes with the layer's number; a layer that is not there stands for the first one.
+    """
+
+    def work() -> tuple[int, NDArray]:
+        from pattern_studio.metrics import block_mass
+
+        there = layer if layer in capture().layers else min(capture().layers)
+        return there, block_mass(capture(), there, shape)
+
+    return _jobs().ask(f"{visitor} mass", ("mass", layer, shape), work)
+
+
+def active_cells(state: State, layer: int, head: int, shape: tuple[int, int]) -> NDArray:
+    """Which cells of the bundled capture's attention hold a pair of the pattern, bool [rows, keys]."""
+    heads, tokens = capture().layers[layer].heads, len(capture().tokens)
+    layout = lower(state.pattern, q_len=tokens, heads=heads, block=shape, layer=layer, docs=state.shown.problem().docs)
+    cells = density_map(layout, head, max_cells=(layout.q_blocks, layout.kv_blocks))
+    return cells.pairs > 0
+
+
+def thumbnail(state: State, head: int, side: int) -> bytes:
+    """A small PNG of one head. Raises StudioError as `design` does."""
+    return _thumbnail(key_of(state.shown, state.pattern), head, side, design(state)[0])
+
+
+@st.cache_data(max_entries=128, show_spinner=False)
+def _thumbnail(key: Key, head: int, side: int, _layout: BlockLayout) -> bytes:
+    return plot.thumbnail(_layout, head, side)
+
+
+def forward_flops(layout: BlockLayout) -> int:
+    """Floating-point operations of a forward pass at HEAD_DIM: two products of 2 D for each pair in an active tile."""
+    return 4 * HEAD_DIM * layout.tile_pairs
+
+
+def dense_flops(problem: Problem) -> int:
+    """The same for a dense pass over all pairs."""
+    return 4 * HEAD_DIM * problem.heads * problem.q_len * problem.kv_len

@@ -1,0 +1,44 @@
+"""Design: the text, a form, the problem, the tile map, and what the pattern keeps and costs."""
+
+from __future__ import annotations
+
+from html import escape
+
+import streamlit as st
+
+from pattern_studio import StudioError
+
+from .. import compute, session
+from ..components import family_form, figures_panel, map_panel, problem_form, quality_panel, text_bar
+from ..state import State
+
+
+def render() -> None:
+    """Draw the page for this visitor's state."""
+    state = session.state()
+    text_bar.render(state)
+    for note in state.notes:
+        st.warning(note, icon=":material/info:")
+    family_form.render(state)
+    left, middle, right = st.columns([15, 46, 39], gap="medium")
+    with left:
+        problem_form.render(state)
+    try:
+        layout, stats = compute.design(state)
+    except StudioError as error:
+        with middle:
+            _misfit(state, error)
+        return
+    with middle:
+        map_panel.render(state, layout)
+    with right, st.container(gap="xsmall", key="figures"):
+        figures_panel.render(layout, stats)
+        quality_panel.render(state)
+
+
+def _misfit(state: State, error: StudioError) -> None:
+    """The text can be read, but not lowered for this problem."""
+    st.html(
+        f'<div class="ps-wrong" role="alert">{escape(str(error)[:600])}</div>'
+        '<div class="ps-note">Change the problem on the left, or the text.</div>'
+    )

@@ -1,0 +1,63 @@
+"""Quality: the real attention of a model under the pattern: what each head keeps and which rows lose it."""
+
+from __future__ import annotations
+
+import streamlit as st
+from numpy.typing import NDArray
+
+from pattern_studio import StudioError
+from pattern_studio.metrics import Report
+
+from .. import compute, session
+from ..components import attention_map, head_table, row_recall, text_bar
+from ..components.waiting import when_done
+from ..session import follow, send
+from ..state import Looked, State, document_lengths
+
+
+def render() -> None:
+    """Draw the page; the analysis runs beside it."""
+    state = session.state()
+    text_bar.render(state)
+    docs = document_lengths(state.shown.docs)
+    visitor, block = session.visitor(), state.shown.block
+    jobs = [
+        compute.quality_job(visitor, state.pattern, block, docs),
+        compute.mass_job(visitor, state.look_layer, compute.picture_block(block)),
+    ]
+    when_done(jobs, lambda report, mass: _page(state, report, *mass), "Measuring the pattern on the capture …")
+
+
+def _page(state: State, report: Report, number: int, mass: NDArray) -> None:
+    if session.state() != state:  # one of the choices below was made: what they choose is worked out by the page
+        st.rerun()
+    layers = [layer.layer for layer in report.layers]
+    layer = report.layers[layers.index(number)]
+    head = min(state.look_head, len(layer.heads) - 1)
+    left, right = st.columns([48, 52], gap="medium")
+    with left, st.container(gap="xsmall"):
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            _choice("layer", layers, number, lambda chosen: Looked(chosen, head))
+            _choice("head", list(range(len(layer.heads))), head, lambda chosen: Looked(number, chosen))
+            st.html('<div class="ps-note">of SmolLM2-135M on 1,024 tokens of real text</div>')
+        try:
+            attention_map.render(state, number, head, mass[head])
+        except StudioError as error:
+            st.warning(str(error))
+    with right, st.container(gap="xsmall"):
+        head_table.render(report, number, head)
+        row_recall.render(layer, head)
+
+
+def _choice(name: str, options: list[int], value: int, event) -> None:
+    key = follow(f"look {name}", value)
+    st.selectbox(
+        name,
+        options,
+        options.index(value),
+        key=key,
+        format_func=lambda number: f"{name} {number}",
+        on_change=lambda: send(event(st.session_state[key])),
+        label_visibility="collapsed",
+        width=110,
+    )

@@ -1,0 +1,42 @@
+"""The frame around all pages: title, navigation and style. A page is one entry of PAGES."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import streamlit as st
+
+from . import session
+from .pages import design, export, gallery, quality
+from .theme import CSS
+
+STATIC = Path(__file__).parent / "static"
+
+PAGES = (
+    # (render, title, path in the address, what it is for)
+    (design.render, "Design", "design", "Write a pattern, see it, and read what it keeps and costs."),
+    (
+        quality.render,
+        "Quality",
+        "quality",
+        "What each head of a real model keeps under the pattern, and which rows lose.",
+    ),
+    (export.render, "Export", "export", "Take the pattern to another library, exactly, as code or a file."),
+    (gallery.render, "Gallery", "gallery", "Patterns of the literature, each one click from the Design page."),
+)
+
+
+def main() -> None:
+    """Draw the page that the address names."""
+    st.set_page_config(page_title="Pattern Studio", page_icon=str(STATIC / "icon.png"), layout="wide")
+    st.logo(str(STATIC / "logo.svg"), size="large")
+    pages = [
+        st.Page(render, title=title, url_path=path, default=not n, help=about)
+        for n, (render, title, path, about) in enumerate(PAGES)
+    ]
+    session.remember_pages({page.title: page for page in pages})
+    chosen = st.navigation(pages, position="top")
+    st.html(CSS)
+    session.state()
+    chosen.run()
+    session.sync_address(session.state().shown)

@@ -1,0 +1,85 @@
+"""The bridge between the pure state and Streamlit: where the state is kept, and widgets that follow it."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+from uuid import uuid4
+
+import streamlit as st
+
+from .link import from_params, to_params
+from .state import Event, Opened, State, Work, reduce
+
+_KEY = "studio state"
+_SHOWN = "shown by widgets"
+
+
+def state() -> State:
+    """This visitor's state; on the first call of a session it is what the address says."""
+    if _KEY not in st.session_state:
+        fresh = State()
+        opened = from_params(st.query_params.to_dict())
+        if opened is not None:
+            fresh = reduce(fresh, Opened(*opened))
+            # Nothing was there before the link, so there is nothing to undo.
+            fresh = State(fresh.work, fresh.shown, notes=fresh.notes)
+        st.session_state[_KEY] = fresh
+    return st.session_state[_KEY]
+
+
+def visitor() -> str:
+    """A name for this session that no other has."""
+    return st.session_state.setdefault("visitor", uuid4().hex)
+
+
+def send(event: Event) -> None:
+    """Change the state; for callbacks of widgets, which run before the page is drawn again."""
+    st.session_state[_KEY] = reduce(state(), event)
+
+
+def follow(name: str, value: Any) -> str:
+    """The key for a widget that shows a value of the state; give the widget the value as its default, too.
+
+    While the widget shows what the state says its key stays. Where they differ (after undo, a link, an edit
+    elsewhere) it gets a new key, and so is a new widget that begins with the right value. Setting the
+    old one through session_state would do the same on paper, but a run that is overtaken by the next one
+    loses what it set, and the browser would go on with, and send back, what it had.
+    """
+    shown: dict[str, tuple[int, Any]] = st.session_state.setdefault(_SHOWN, {})
+    turn, before = shown.get(name, (0, value))
+    key = f"{name} {turn}"
+    if st.session_state.get(key, before) != value:
+        turn += 1
+        key = f"{name} {turn}"
+    shown[name] = (turn, value)
+    return key
+
+
+def anew(name: str, content: Any) -> str:
+    """A key that changes whenever the content does and never comes back: for what a browser may remember.
+
+    A box drawn on one picture must not be taken for one on the next, not even after undo.
+    """
+    shown: dict[str, tuple[int, Any]] = st.session_state.setdefault(_SHOWN, {})
+    turn, before = shown.get(name, (0, content))
+    shown[name] = (turn + (before != content), content)
+    return f"{name} {shown[name][0]}"
+
+
+def remember_pages(pages: dict[str, Any]) -> None:
+    """Keep this run's pages by title, for `go_to`."""
+    st.session_state["pages"] = pages
+
+
+def go_to(title: str) -> NoReturn:
+    """Leave for another page at once."""
+    st.switch_page(st.session_state["pages"][title])
+
+
+def sync_address(work: Work) -> None:
+    """Let the address bar hold the work, so that copying it, or a reload, brings everything back."""
+    params = to_params(work)
+    if params is None:
+        st.query_params.clear()
+    elif params != st.query_params.to_dict():
+        st.query_params.from_dict(params)

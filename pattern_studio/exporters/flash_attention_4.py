@@ -1,0 +1,62 @@
+"""flash_attention_4: the block lists of FlashAttention-4, forward and backward."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ._frame import Request, Target, Unsupported, Written, need_tokens
+from ._tiles import active, bundle, covered
+
+BLOCK = 128
+
+
+def write(request: Request) -> Written:
+    """Counts int32 [1, heads, M] and indices int32 [1, heads, M, N] of the full blocks by query block, and transposed.
+
+    Names as in `BlockSparseTensorsTorch(mask_block_cnt, mask_block_idx, full_block_cnt, full_block_idx, block_size)`,
+    to be put on CUDA; those of the backward, lists of query blocks for every key block, begin with `bwd_`. Masked
+    blocks would need a mask_mod in CuTe DSL, which is not written: partial tiles are listed as full, a cover. Blocks
+    are multiples of 128 that divide the lengths.
+
+    Source: flash_attn/cute/block_sparsity.py of flash-attn-4 4.0.0b36.
+
+    >>> import pattern_studio as ps
+    >>> from pattern_studio.exporters import check
+    >>> str(check(ps.chunk(256), ps.Problem(512), 128, to="flash_attention_4"))
+    'exact'
+    """
+    need_tokens(request.problem)
+    problem = request.problem
+    for size, length in zip(request.block, (problem.q_len, problem.kv_len), strict=True):
+        if size % BLOCK or length % size:
+            raise Unsupported(
+                f"it takes blocks of a multiple of 128 that divides the length {length}, got {size}: "
+                "ragged blocks would need a mask_mod in CuTe DSL"
+            )
+    layout = request.layout
+    tiles = active(layout)
+    arrays: dict[str, NDArray[Any]] = {"block_size": np.array(layout.block, np.int32)}
+    for prefix, table in (("", tiles), ("bwd_", tiles.swapaxes(1, 2))):
+        count, index = _lists(table)
+        none, unused = _lists(np.zeros_like(table))
+        arrays |= {f"{prefix}mask_block_cnt": none, f"{prefix}mask_block_idx": unused}
+        arrays |= {f"{prefix}full_block_cnt": count, f"{prefix}full_block_idx": index}
+    return bundle(request, "flash_attention_4", layout, covered(layout), arrays)
+
+
+def _lists(tiles: NDArray[np.bool_]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Number and indices of the blocks of each row, the others behind them."""
+    return tiles.sum(-1, dtype=np.int32)[None], np.argsort(~tiles, axis=-1, kind="stable").astype(np.int32)[None]
+
+
+TARGET = Target(
+    name="flash_attention_4",
+    about="the block lists of FlashAttention-4, with those of its backward",
+    consumer="flash-attn-4 4.0.0b36, BlockSparseTensorsTorch",
+    suffix=".npz",
+    media_type="application/zip",
+    write=write,
+)

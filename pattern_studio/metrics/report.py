@@ -1,0 +1,158 @@
+"""Report: what analyze() found, typed, and as JSON values and Markdown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from .output_error import OutputErrorFigures
+    from .recall import RecallFigures
+
+
+@dataclass(frozen=True)
+class Figures:
+    """The figures of a head, a layer or the whole capture: `figures` maps each key to what its metric found.
+
+    The first metrics have properties; they are None where the metric was not asked for.
+    """
+
+    figures: Mapping[str, Any]
+
+    @property
+    def recall(self) -> RecallFigures | None:
+        """Mass recall over rows: mean, p1, min."""
+        return self.figures.get("recall")
+
+    @property
+    def output_error(self) -> OutputErrorFigures | None:
+        """Relative error of the attention output: rel_l2, rel_l1, cosine."""
+        return self.figures.get("output_error")
+
+    @property
+    def oracle_recall(self) -> float | None:
+        """Mean recall of the best choice of equally many tiles."""
+        return self.figures.get("oracle_recall")
+
+    @property
+    def regret(self) -> float | None:
+        """Oracle recall - mean recall, at least 0."""
+        return self.figures.get("regret")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values that JSON can hold; an infinite figure is None there, as is one that was not measured."""
+        first = {key: None for key in ("recall", "output_error", "oracle_recall", "regret")}
+        return {**first, **_plain(self.figures)}
+
+
+@dataclass(frozen=True)
+class HeadReport(Figures):
+    """One query head of a layer."""
+
+    head: int
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"head": self.head, **super().as_dict()}
+
+
+@dataclass(frozen=True, eq=False)
+class LayerReport(Figures):
+    """One layer. `row_recall` is each row's mass recall, float64 [heads, rows], None where recall was not asked for."""
+
+    layer: int
+    heads: tuple[HeadReport, ...]
+    row_recall: NDArray[np.float64] | None
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"layer": self.layer, **super().as_dict(), "heads": [head.as_dict() for head in self.heads]}
+
+
+@dataclass(frozen=True, eq=False)
+class Report(Figures):
+    """What a pattern keeps of a capture's dense attention: over all layers, and layer by layer.
+
+    `capture` names the model, `text` what it read; `causal` is its own dense mask.
+    """
+
+    pattern: str
+    hash: str
+    capture: str
+    text: str
+    tokens: int
+    causal: bool
+    block: tuple[int, int]
+    layers: tuple[LayerReport, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The report as JSON values: the whole's figures, then `layers`, each with its `heads`."""
+        return {
+            "pattern": self.pattern,
+            "capture": self.capture,
+            **super().as_dict(),
+            "hash": self.hash,
+            "text": self.text,
+            "tokens": self.tokens,
+            "causal": self.causal,
+            "block": list(self.block),
+            "layers": [layer.as_dict() for layer in self.layers],
+        }
+
+    def to_markdown(self) -> str:
+        """The report as Markdown: a table over layers and heads, then every other figure of the whole."""
+        values = self.as_dict()
+        lines = [
+            f"# `{self.pattern}`",
+            "",
+            f"Against the dense {'causal' if self.causal else 'full'} attention of {self.capture}, {self.tokens} "
+            f"tokens of: {self.text}. Block {self.block[0]} x {self.block[1]}.",
+            "",
+            "| layer | head | recall | p1 | min | output error (rel. L2) | oracle recall | regret |",
+            "|---|---|---|---|---|---|---|---|",
+            _row("all", "all", values),
+        ]
+        for layer in values["layers"]:
+            lines.append(_row(layer["layer"], "all", layer))
+            lines += [_row(layer["layer"], head["head"], head) for head in layer["heads"]]
+        shown = {*Figures({}).as_dict(), *(field.name for field in fields(self))}
+        rest = {key: value for key, value in values.items() if key not in shown}
+        lines += ["", "| figure | value |", "|---|---|"]
+        return "\n".join([*lines, *(f"| {name} | {_text(value)} |" for name, value in _flat(rest))]) + "\n"
+
+
+def _row(layer: object, head: object, values: Mapping[str, Any]) -> str:
+    recall, error = values["recall"] or {}, values["output_error"] or {}
+    cells = (*(recall.get(key) for key in ("mean", "p1", "min")), error.get("rel_l2"))
+    return f"| {' | '.join(map(_text, (layer, head, *cells, values['oracle_recall'], values['regret'])))} |"
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return "-"
+    shown = f"{value:.4g}" if isinstance(value, float) else str(value)
+    return repr(shown)[1:-1].replace("|", "\\|")  # a token may hold a line break or a bar
+
+
+def _flat(value: Any, name: str = "") -> list[tuple[str, Any]]:
+    """Nested figures as (dotted name, value) pairs."""
+    if isinstance(value, Mapping):
+        items = list(value.items())
+    elif isinstance(value, list):
+        items = list(enumerate(value, 1))
+    else:
+        return [(name, value)]
+    return [pair for key, part in items for pair in _flat(part, f"{name}.{key}" if name else str(key))]
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {key: _plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,222 @@
+"""The tile map: a layout as an interactive Plotly figure, equally quick for a thousand and a million tokens."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import StudioError
+from ..layout import BlockLayout
+from .colours import BACKGROUND, INK, LINE, QUIET
+from .density import DensityMap, density_map
+from .grid import Axis, Viewport
+from .shade import FULL_CODE, caption, legend, palette, shades
+from .ticks import label, ticks
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+HOVER_CELLS = 48  # hover text is per tile, not per cell: a text for every cell would be megabytes
+FEW_TILES = 4
+RULED_TILES = 64  # with more tiles along an axis than this, lines between them would hide the map
+FEW_CELLS = 40  # up to so many along an axis, single cells are told apart by lines
+FONT = "'Source Sans', 'Source Sans Pro', 'Source Sans 3', system-ui, sans-serif"
+
+
+def graph_objects() -> Any:
+    """Plotly's graph_objects, or an error that says how to get it."""
+    try:
+        import plotly.graph_objects
+    except ImportError as error:
+        raise StudioError(
+            "expected plotly for an interactive map, and it is not installed; pip install 'pattern-studio[app]', "
+            "or draw a .png or .svg, which need nothing"
+        ) from error
+    return plotly.graph_objects
+
+
+def tile_map(
+    layout: BlockLayout,
+    head: int = 0,
+    viewport: Viewport | None = None,
+    max_cells: int = 512,
+    *,
+    pool: str = "mean",
+    height: int = 560,
+) -> Figure:
+    """One head of a layout as a heatmap: axes in tokens, row 0 on top, hover with token ranges and kind.
+
+    Args:
+        layout: any layout; nothing of size q_len x kv_len is made.
+        head: which head.
+        viewport: the part to draw, in tokens; None is everything. The smaller it is, the finer the cells,
+            down to single tokens.
+        max_cells: the most cells along an axis.
+        pool: how several tiles share a cell: "mean" density, or "max", the fullest kind.
+        height: of the figure, in pixels.
+
+    Raises:
+        StudioError: plotly is missing, no such head, or a viewport outside the layout.
+
+    Example:
+        >>> import pattern_studio as ps
+        >>> figure = tile_map(ps.lower(ps.parse("causal & window(255, 0)"), q_len=65536, block=128))
+        >>> figure.data[0].z.shape, figure.layout.yaxis.range
+        ((512, 512), (65536, 0))
+    """
+    go = graph_objects()
+    cells = density_map(layout, head, viewport, max_cells)
+    rows, keys = cells.grid.rows, cells.grid.keys
+    figure = go.Figure(_heatmap(go, cells, pool))
+    figure.add_traces([*_ruled(go, cells), _hover(go, layout, head, cells)])
+    axis: dict[str, Any] = {
+        "showgrid": False,
+        "zeroline": False,
+        "ticks": "outside",
+        "ticklen": 4,
+        "tickcolor": LINE,
+        "linecolor": LINE,
+        "mirror": True,
+        "showline": True,
+        "constrain": "domain",
+    }
+    row_ticks, key_ticks = ticks(rows.start, rows.stop), ticks(keys.start, keys.stop)
+    figure.update_layout(
+        height=height,
+        margin={"l": 66, "r": 14, "t": 12, "b": 78},
+        paper_bgcolor=BACKGROUND,
+        plot_bgcolor=BACKGROUND,
+        font={"family": FONT, "size": 13, "color": INK},
+        dragmode="select",
+        newselection={"line": {"color": INK, "width": 1, "dash": "solid"}},
+        hoverlabel={
+            "bgcolor": BACKGROUND,
+            "bordercolor": LINE,
+            "font": {"family": FONT, "color": INK, "size": 13},
+            "align": "left",
+        },
+        showlegend=False,
+        annotations=[_below(f"key (token), {caption(cells, pool)}", 26), _below(_legend(cells, pool), 48)],
+        xaxis={
+            **axis,
+            "range": [keys.start, keys.stop],
+            "tickvals": key_ticks,
+            "ticktext": [label(t) for t in key_ticks],
+        },
+        yaxis={
+            **axis,
+            "range": [rows.stop, rows.start],
+            "tickvals": row_ticks,
+            "ticktext": [label(t) for t in row_ticks],
+            "title": {"text": "query row (token)", "standoff": 6, "font": {"size": 13, "color": QUIET}},
+        },
+    )
+    if 0.25 <= (rows.stop - rows.start) / (keys.stop - keys.start) <= 4:  # else one side would be a hairline
+        figure.update_yaxes(scaleanchor="x", scaleratio=1)
+    return figure
+
+
+def _heatmap(go: Any, cells: DensityMap, pool: str) -> Any:
+    table = palette(cells, pool)
+    scale = [[code / FULL_CODE, f"rgb({r},{g},{b})"] for code, (r, g, b) in enumerate(table.tolist())]
+    return go.Heatmap(
+        z=shades(cells, pool),
+        x=cells.grid.keys.edges,
+        y=cells.grid.rows.edges,
+        zmin=0,
+        zmax=FULL_CODE,
+        colorscale=scale,
+        showscale=False,
+        hoverinfo="skip",
+        name="tiles",
+    )
+
+
+def _ruled(go: Any, cells: DensityMap) -> list[Any]:
+    """Faint lines between tiles, or between cells where these are few, as one trace."""
+    rows, keys = cells.grid.rows, cells.grid.keys
+    if max(len(_borders(rows)), len(_borders(keys))) > RULED_TILES:
+        return []
+    x: list[float | None] = []
+    y: list[float | None] = []
+    for at in _borders(keys):
+        x, y = x + [at, at, None], y + [rows.start, rows.stop, None]
+    for at in _borders(rows):
+        x, y = x + [keys.start, keys.stop, None], y + [at, at, None]
+    line = {"color": "rgba(27,39,51,0.10)", "width": 1}
+    return [go.Scatter(x=x, y=y, mode="lines", line=line, hoverinfo="skip", showlegend=False, name="tile borders")]
+
+
+def _borders(axis: Axis) -> list[int]:
+    step = axis.size if axis.cells <= FEW_CELLS else axis.block
+    return list(range((axis.start // step + 1) * step, axis.stop, step))
+
+
+def _hover(go: Any, layout: BlockLayout, head: int, cells: DensityMap) -> Any:
+    """An invisible coarse layer that carries the hover texts: per tile where there are few, else per group."""
+    rows, keys = cells.grid.rows, cells.grid.keys
+    view = Viewport(rows.start, rows.stop, keys.start, keys.stop)
+    coarse = density_map(layout, head, view, (_hover_cells(rows), _hover_cells(keys)))
+    area, pairs, active = coarse.grid.area, coarse.pairs, coarse.active
+    several = coarse.grid.level == "pooled"
+    kind = np.where(active == 0, "empty", np.where(coarse.full == area, "full", "partial"))
+    shape, offset = kind.shape, layout.problem.offset
+    row_text = [_range("query row", a, b, offset) for a, b in _pairs(coarse.grid.rows.edges)]
+    key_text = [_range("key", a, b, 0) for a, b in _pairs(coarse.grid.keys.edges)]
+    text = np.empty(shape, object)
+    for r in range(shape[0]):
+        for k in range(shape[1]):
+            what = f"{kind[r, k]} tile{'s' if several else ''}"
+            if kind[r, k] == "partial":
+                what += f"<br>{pairs[r, k]:,} of {area[r, k]:,} pairs allowed ({100 * pairs[r, k] / area[r, k]:.3g} %)"
+            if area[r, k] == 1:
+                what = f"{'allowed' if pairs[r, k] else 'not allowed'}, in {_article(str(kind[r, k]))} tile"
+            text[r, k] = f"{row_text[r]}<br>{key_text[k]}<br>{what}"
+    return go.Heatmap(
+        z=np.zeros(shape, np.uint8),
+        x=coarse.grid.keys.edges,
+        y=coarse.grid.rows.edges,
+        text=text,
+        hovertemplate="%{text}<extra></extra>",
+        opacity=0,
+        showscale=False,
+        name="hover",
+    )
+
+
+def _hover_cells(axis: Axis) -> int:
+    """One per tile, unless there are too many of them, or so few that single tokens are in reach."""
+    tiles = -(-axis.stop // axis.block) - axis.start // axis.block
+    return tiles if FEW_TILES <= tiles <= HOVER_CELLS else HOVER_CELLS
+
+
+def _pairs(edges) -> list[tuple[int, int]]:
+    return list(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True))
+
+
+def _range(name: str, first: int, stop: int, offset: int) -> str:
+    span = f"{name} {first:,}" if stop == first + 1 else f"{name}s {first:,} to {stop - 1:,}"
+    if not offset:
+        return span
+    at = f"{first + offset:,}" if stop == first + 1 else f"{first + offset:,} to {stop - 1 + offset:,}"
+    return f"{span} (position {at})"
+
+
+def _article(kind: str) -> str:
+    return f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
+
+
+def _below(text: str, pixels: int) -> dict[str, Any]:
+    """A line of text centred under the map; axis titles would not follow a map that keeps its aspect."""
+    place = {"xref": "paper", "x": 0.5, "yref": "paper", "y": 0, "yanchor": "top", "yshift": -pixels}
+    return {**place, "text": text, "showarrow": False, "font": {"size": 13, "color": QUIET}}
+
+
+def _legend(cells: DensityMap, pool: str) -> str:
+    swatches = [
+        f"<span style='font-size:17px;color:{QUIET if colour == BACKGROUND else colour}'>"
+        f"{'□' if colour == BACKGROUND else '■'}</span> {meaning}"
+        for colour, meaning in legend(cells, pool)
+    ]
+    return "\u2003".join(swatches)

@@ -1,0 +1,216 @@
+"""The real app in a real browser: what a visitor types, drags and opens, and reads off the page."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pattern_studio_app import numbers
+from playwright.sync_api import BrowserContext, Locator, Page, expect, sync_playwright
+
+import pattern_studio as ps
+from pattern_studio.metrics import layout_stats
+
+pytestmark = pytest.mark.browser
+
+WAIT = 90  # seconds, the most for anything: two slow cores may be shared with other tests
+TEXT = "causal & (window(63, 0) | sink(4))"
+FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The app, started as `pattern-studio app` starts it, in an empty folder on a free port; ended afterwards."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    folder = tmp_path_factory.mktemp("app")
+    start = f"from pattern_studio_app.launch import main; main(['--port', '{port}'])"
+    with (folder / "log").open("wb") as log:
+        server = subprocess.Popen([sys.executable, "-c", start], cwd=folder, stdout=log, stderr=log)
+    try:
+        _wait_for(f"http://127.0.0.1:{port}/_stcore/health", server, folder / "log")
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.terminate()
+        try:
+            server.wait(10)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait(10)
+
+
+def _wait_for(url: str, server: subprocess.Popen, log: Path) -> None:
+    end = time.monotonic() + WAIT
+    while time.monotonic() < end:
+        if server.poll() is not None:
+            break
+        try:
+            with urllib.request.urlopen(url, timeout=5):
+                return
+        except OSError:
+            time.sleep(0.2)
+    pytest.fail(f"the app did not answer at {url}:\n{log.read_text()}")
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrowserContext]:
+    path = shutil.which("chromium")
+    if path is None:
+        pytest.fail("expected chromium for the browser tests, found none; apt-get install chromium")
+    with sync_playwright() as playwright:
+        context = playwright.chromium.launch_persistent_context(
+            tmp_path_factory.mktemp("profile"),
+            executable_path=path,
+            args=FLAGS,
+            viewport={"width": 1280, "height": 800},
+        )
+        context.set_default_timeout(1000 * WAIT)
+        expect.set_options(timeout=1000 * WAIT)
+        yield context
+        context.close()
+
+
+@pytest.fixture
+def page(browser: BrowserContext) -> Iterator[Page]:
+    fresh = browser.new_page()
+    yield fresh
+    assert fresh.locator(".stException").count() == 0, fresh.locator(".stException").first.inner_text()
+    fresh.close()
+
+
+def opened(page: Page, address: str) -> Page:
+    page.goto(address)
+    expect(box(page)).to_be_visible()
+    return page
+
+
+def box(page: Page) -> Locator:
+    return page.locator("[aria-label=Pattern]:visible")
+
+
+def number(page: Page, label: str) -> Locator:
+    return page.locator(f"input[aria-label='{label}']:visible")
+
+
+def figure(page: Page, label: str) -> Locator:
+    metric = page.locator("[data-testid=stMetric]").filter(has=page.get_by_text(label, exact=True))
+    return metric.locator("[data-testid=stMetricValue]")
+
+
+def shown(text: str, problem: ps.Problem, block: tuple[int, int] = (64, 64)) -> dict[str, str]:
+    stats = layout_stats(ps.parse(text), problem, block)
+    return {
+        "Token density, causal": numbers.percent(stats.density.token_of_causal),
+        "Token density, all": numbers.percent(stats.density.token),
+        "Block density": numbers.percent(stats.density.block),
+        "Partial": numbers.count(stats.tiles.partial),
+        "Block efficiency": numbers.percent(stats.block_efficiency),
+    }
+
+
+def test_a_page_opened_directly_on_a_fresh_server(page: Page, address: str):
+    opened(page, f"{address}/export")
+    expect(box(page)).to_have_value("causal & (window(255, 0) | sink(4))")
+    expect(page.locator(".stCode")).to_contain_text("A block mask for FlexAttention")
+
+
+def test_typing_a_pattern_shows_its_density(page: Page, address: str):
+    opened(page, address)
+    box(page).fill(TEXT)
+    for label, value in shown(TEXT, ps.Problem(1024, heads=9)).items():
+        expect(figure(page, label)).to_have_text(value)
+    expect(page.locator(".js-plotly-plot .heatmaplayer image").first).to_be_visible()
+
+
+def test_an_error_points_at_its_place_while_typing(page: Page, address: str):
+    opened(page, address)
+    box(page).fill("")
+    box(page).press_sequentially("causal & windw(3, 0)", delay=5)  # no Enter
+    line = page.locator(".ps-status[role=alert]")
+    expect(line).to_contain_text("unknown word 'windw'; did you mean 'window'?")
+    caret = line.locator(".wrong").first.bounding_box()
+    field = box(page).bounding_box()
+    letter = page.evaluate(
+        """() => { const input = document.querySelector('[aria-label=Pattern]'), style = getComputedStyle(input);
+                   const pen = document.createElement('canvas').getContext('2d'); pen.font = style.font;
+                   return parseFloat(style.paddingLeft) + pen.measureText('causal & ').width; }"""
+    )
+    assert abs(caret["x"] - field["x"] - letter) < 6  # under the w of windw
+
+
+def test_a_link_opens_the_same_work(page: Page, address: str, browser: BrowserContext):
+    opened(page, f"{address}/?p=causal&q=4096&h=2&bq=128&bk=16")
+    box(page).fill(TEXT)
+    expected = shown(TEXT, ps.Problem(4096, heads=2), (128, 16))
+    expect(figure(page, "Partial")).to_have_text(expected["Partial"])
+    page.wait_for_url("**window**")
+    other = browser.new_page()
+    opened(other, page.url)
+    expect(box(other)).to_have_value(TEXT)
+    for label, value in expected.items():
+        expect(figure(other, label)).to_have_text(value)
+    other.close()
+
+
+def test_a19_a_value_survives_a_change_of_page(page: Page, address: str):
+    opened(page, address)
+    sink = number(page, "Sink keys")
+    sink.fill("128")
+    sink.press("Enter")
+    expect(box(page)).to_have_value("causal & (window(255, 0) | sink(128))")
+    page.get_by_role("link", name="Gallery").click()
+    expect(page.get_by_text("StreamingLLM")).to_be_visible()
+    page.get_by_role("link", name="Design").click()
+    expect(number(page, "Sink keys")).to_have_value("128")
+    expect(box(page)).to_have_value("causal & (window(255, 0) | sink(128))")
+
+
+def test_a_box_on_the_map_joins_the_pattern_and_can_be_undone(page: Page, address: str):
+    opened(page, address)
+    page.get_by_text("Add", exact=True).click()
+    expect(page.get_by_text("Drag a box to add its pairs.")).to_be_visible()
+    field = page.locator(".js-plotly-plot .nsewdrag").first.bounding_box()
+    x, y, side = field["x"], field["y"], field["width"]
+    page.mouse.move(x + 0.51 * side, y + 0.13 * side)
+    page.mouse.down()
+    page.mouse.move(x + 0.6 * side, y + 0.2 * side, steps=4)
+    page.mouse.move(x + 0.74 * side, y + 0.24 * side, steps=4)
+    page.mouse.up()
+    painted = "causal & (window(255, 0) | sink(4)) | rect(range(128, 256), range(512, 768))"
+    expect(box(page)).to_have_value(painted)
+    page.get_by_role("button", name="undo icon").first.click()
+    page.get_by_text("Zoom", exact=True).click()  # at once: a run that is overtaken must not lose what it set
+    expect(box(page)).to_have_value("causal & (window(255, 0) | sink(4))")
+    sink = number(page, "Sink keys")
+    expect(sink).to_have_value("4")
+    sink.fill("5")
+    sink.press("Enter")
+    expect(box(page)).to_have_value("causal & (window(255, 0) | sink(5))")
+
+
+def test_the_essentials_fit_in_1280_by_800(page: Page, address: str):
+    opened(page, address)
+    expect(figure(page, "Regret")).to_be_visible()
+    expect(page.locator(".js-plotly-plot .heatmaplayer image").first).to_be_visible()
+    main = page.locator(".stMain")
+    assert main.evaluate("e => [e.scrollWidth - e.clientWidth, e.scrollHeight - e.clientHeight]") == [0, 0]
+    for part in (box(page), page.locator(".js-plotly-plot").first, figure(page, "Regret")):
+        place = part.bounding_box()
+        assert place["x"] + place["width"] <= 1280
+        assert place["y"] + place["height"] <= 800
+
+
+def test_a_million_tokens_are_drawn(page: Page, address: str):
+    opened(
+        page, f"{address}/?p={TEXT.replace(' ', '+').replace('&', '%26').replace('|', '%7C')}&q=1048576&bq=128&bk=128"
+    )
+    expect(figure(page, "Empty rows")).to_have_text("0")
+    expect(page.get_by_text("one cell = 2,048 x 2,048 tokens, mean of 256 tiles")).to_be_visible()

@@ -1,0 +1,46 @@
+"""How the app is started: the same look with and without a config file, on this machine only."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pattern_studio_app
+import pytest
+from pattern_studio_app.launch import main, options
+from pattern_studio_app.theme import OPTIONS
+from streamlit import config
+
+
+def test_the_config_file_says_the_same_as_the_launcher():
+    folder = Path(pattern_studio_app.__file__).parent
+    sections = tomllib.loads((folder / ".streamlit" / "config.toml").read_text())
+    assert {
+        f"{section}.{name}": value for section, values in sections.items() for name, value in values.items()
+    } == OPTIONS
+
+
+def test_streamlit_knows_every_option():
+    known = {option.key for option in config._config_options_template.values()}
+    assert set(OPTIONS) <= known
+
+
+def test_it_serves_this_machine_only_and_reports_nothing():
+    given = options(8600)
+    assert "--server.address=127.0.0.1" in given
+    assert "--browser.gatherUsageStats=false" in given
+    assert "--server.port=8600" in given
+
+
+def test_the_script_lies_apart_from_the_pages():
+    """Streamlit would run files of a folder `pages` beside its script by themselves."""
+    folder = Path(pattern_studio_app.__file__).parent
+    assert (folder / "entry" / "studio.py").exists()
+    assert not (folder / "entry" / "pages").exists()
+
+
+@pytest.mark.parametrize("port", ["0", "65536", "x"])
+def test_ports_out_of_range_are_refused(port, capsys):
+    with pytest.raises(SystemExit):
+        main(["--port", port])
+    assert "--port" in capsys.readouterr().err

@@ -1,0 +1,136 @@
+"""The registry, export, check and read: names, fidelities, refusals, and what is told of them."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import pattern_studio as ps
+from pattern_studio import exporters
+from pattern_studio.exporters import TARGETS, Fidelity, check, export, read, read_design, targets
+from tests.exporters.native import SAMPLE, sample
+
+FOLDER = Path(exporters.__file__).parent
+NAMES = [
+    "flex_attention",
+    "flex_mask_mod",
+    "flash_attention_4",
+    "deepspeed",
+    "xformers",
+    "huggingface",
+    "minference",
+    "vertical_slash",
+    "natten",
+    "flashinfer_bsr",
+    "flashinfer_variable",
+    "block_sparse_attention",
+    "spargeattn",
+    "magi_attention",
+    "json",
+    "npz",
+    "safetensors",
+]
+
+
+def test_every_target_is_listed_with_its_file():
+    assert targets() == NAMES
+    files = {path.stem for path in FOLDER.glob("*.py") if not path.stem.startswith("_")}
+    assert files == set(NAMES)
+    tests = {path.stem.removeprefix("test_") for path in Path(__file__).parent.glob("test_*.py")}
+    assert set(NAMES) <= tests
+    for name, target in TARGETS.items():
+        assert target.name == name
+        assert target.suffix.startswith(".")
+        assert target.about
+        assert any(character.isdigit() for character in target.consumer), "the version that was read"
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.py")), ids=lambda path: path.stem)
+def test_siblings_do_not_import_each_other(path):
+    if path.stem == "__init__":
+        return
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.level == 1:
+            assert (node.module or "").startswith("_"), f"{path.name} imports its sibling {node.module}"
+
+
+def test_importing_exporters_does_not_import_torch():
+    import subprocess
+    import sys
+
+    code = "import sys, pattern_studio.exporters; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=FOLDER.parents[1]).returncode == 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_files_have_their_kind(name):
+    pattern, problem = ps.causal & ps.window(127, 0), ps.Problem(256)
+    file = export(pattern, problem, 128, to=name, allow="cover")
+    assert (file.target, file.suffix, file.media_type) == (name, TARGETS[name].suffix, TARGETS[name].media_type)
+    assert isinstance(file.content, bytes if file.suffix in (".npz", ".safetensors") else str)
+    assert file.data == (file.content if isinstance(file.content, bytes) else file.content.encode())
+    if file.suffix == ".py":
+        compile(file.content, name, "exec")
+    assert export(pattern, problem, 128, to=name, allow="cover").data == file.data, "equal input gives equal bytes"
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("problem", [ps.Problem(0), ps.Problem(0, 5), ps.Problem(5, 0)])
+def test_no_tokens_are_refused_or_written(name, problem):
+    fidelity = check(ps.causal, problem, to=name)
+    if name in ("json", "npz", "safetensors"):
+        assert read_design(export(ps.causal, problem, to=name).data).problem == problem
+    else:
+        assert fidelity.kind == "unsupported"
+
+
+def test_fidelities_read_as_they_are_named():
+    shown = [Fidelity("exact"), Fidelity("cover", 240), Fidelity("lossy", 7), Fidelity("unsupported", reason="no way")]
+    assert [str(f) for f in shown] == ["exact", "cover(+240)", "lossy(-7)", "unsupported(no way)"]
+
+
+def test_only_what_is_asked_for_is_covered():
+    with pytest.raises(ps.StudioError, match="adds 16,256 pairs; take another target or ask for it by name"):
+        export(ps.causal, ps.Problem(256), to="deepspeed", allow="lossy")
+    assert export(ps.causal, ps.Problem(256), to="deepspeed", allow=("cover", "lossy")).fidelity.pairs == 16256
+    with pytest.raises(ps.StudioError, match="allow takes 'cover' or 'lossy', got 'everything'"):
+        export(ps.causal, ps.Problem(256), allow="everything")
+
+
+def test_unknown_names_are_answered():
+    with pytest.raises(ps.StudioError, match=r"unknown target 'flex_atention'; did you mean 'flex_attention'\?"):
+        export(ps.causal, ps.Problem(8), to="flex_atention")
+    with pytest.raises(ps.StudioError, match="unknown target 'pdf'; the targets are flex_attention, flex_mask_mod"):
+        check(ps.causal, ps.Problem(8), to="pdf")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("causal", ps.Problem(8)), "export takes a Pattern, got str; read text with parse"),
+        ((ps.causal, 8), "export takes a Problem, got int; write Problem"),
+        ((ps.causal, ps.Problem(8), 0), "block_q must lie between 1 and 65536, got 0"),
+    ],
+)
+def test_arguments_are_checked(arguments, message):
+    with pytest.raises(ps.StudioError, match=message):
+        export(*arguments)
+
+
+def test_read_tells_formats_apart():
+    layout = ps.lower(SAMPLE[0], SAMPLE[1], block=SAMPLE[2])
+    assert read(sample("json")) == SAMPLE[0]
+    assert read(sample("npz")) == read(sample("safetensors")) == layout
+    file = export(ps.chunk(128), ps.Problem(256), to="deepspeed")
+    assert isinstance(read(file.data), ps.Pattern)
+    with pytest.raises(ps.StudioError, match="a deepspeed file holds no pattern text"):
+        read_design(file.data)
+
+
+@pytest.mark.parametrize("name", [name for name, target in TARGETS.items() if target.read])
+def test_readable_targets_read_their_own_files(name):
+    pattern, problem = ps.causal & ps.window(127, 0), ps.Problem(256)
+    found = read(export(pattern, problem, 128, to=name, allow="cover").data)
+    assert isinstance(found, (ps.Pattern, ps.BlockLayout))
