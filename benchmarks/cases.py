@@ -63,7 +63,8 @@ def columns_and_window(density: float, length: int, heads: int) -> ps.Pattern:
     kept = round(density * length / 2)
     return ps.heads(
         {
-            head: ps.globals(cols=tuple(np.sort(rng.choice(length, kept, False)).tolist())) | ps.window(kept // 2, kept // 2)
+            head: ps.globals(cols=tuple(np.sort(rng.choice(length, kept, False)).tolist()))
+            | ps.window(kept // 2, kept // 2)
             for head in range(heads)
         }
     )
@@ -73,7 +74,9 @@ def grid(quick: bool = False) -> list[Case]:
     """Every cell of the grid, or a few for a quick look."""
     cells: list[Case] = []
 
-    def add(name: str, length: int, dim: int, pattern: ps.Pattern, *, heads=16, kv_heads=None, block=(128, 128), docs=None):
+    def add(
+        name: str, length: int, dim: int, pattern: ps.Pattern, *, heads=16, kv_heads=None, block=(128, 128), docs=None
+    ):
         cells.append(Case(name, length, heads, kv_heads or heads, dim, block, pattern, 1, docs))
 
     for dim in (128, 64):

@@ -6,6 +6,7 @@ import argparse
 import datetime
 import json
 import statistics
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -74,13 +75,14 @@ def run_case(case: Case, arms: list[str], repeats: int, dense_done: set[tuple]) 
             for x in (q, k, v):
                 x.grad = None
             with torch.no_grad():
-                times["forward"].append(_milliseconds(lambda run=run: run(q, k, v)))
+                times["forward"].append(_milliseconds(partial(run, q, k, v)))
             out = run(q, k, v)
             gradient = torch.randn_like(out)
-            times["backward"].append(_milliseconds(lambda out=out, g=gradient: out.backward(g)))
+            times["backward"].append(_milliseconds(partial(out.backward, gradient)))
     rows = []
     shape = {
-        "B": case.batch, "H": case.heads, "Hkv": case.kv_heads, "S": case.length, "D": case.dim, "block": list(case.block)
+        "B": case.batch, "H": case.heads, "Hkv": case.kv_heads, "S": case.length, "D": case.dim,
+        "block": list(case.block),
     }  # fmt: skip
     for name, (_, times) in runs.items():
         all_pairs = case.length**2 * case.heads / (2 if str(case.pattern) == "causal" else 1)
@@ -89,7 +91,8 @@ def run_case(case: Case, arms: list[str], repeats: int, dense_done: set[tuple]) 
             ms = statistics.median(times[kind])
             rows.append(
                 {
-                    "shape": shape, "pattern": "dense" if name in DENSE and str(case.pattern) != "causal" else case.name,
+                    "shape": shape,
+                    "pattern": "dense" if name in DENSE and str(case.pattern) != "causal" else case.name,
                     "density": 1.0 if name in DENSE else density, "arm": name, "pass": kind, "ms": ms,
                     "tflops": products * case.dim * case.batch * pairs / ms / 1e9,
                 }

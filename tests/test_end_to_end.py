@@ -97,7 +97,9 @@ def test_the_recall_that_the_command_prints_is_brute_force(text, tmp_path, capsy
     recall = torch.stack(rows)
     assert told["recall"]["mean"] == pytest.approx(recall.mean().item(), abs=1e-5)
     assert told["recall"]["min"] == pytest.approx(recall.min().item(), abs=1e-5)
-    assert [layer["recall"]["mean"] for layer in told["layers"]] == pytest.approx(recall.mean((1, 2)).tolist(), abs=1e-5)
+    assert [layer["recall"]["mean"] for layer in told["layers"]] == pytest.approx(
+        recall.mean((1, 2)).tolist(), abs=1e-5
+    )
 
 
 def test_stats_has_the_documented_fields(capsys):

@@ -88,7 +88,9 @@ def test_dtypes_and_blocks(dtype, block):
     compare(ps.lower(pattern, q_len=150, kv_len=170, heads=1, block=block), dim=32, dtype=dtype)
 
 
-@pytest.mark.parametrize(("dim", "value_dim"), [(16, 16), (31, 31), (64, 32), (64, 128), (96, 96), (192, 16), (256, 256)])
+@pytest.mark.parametrize(
+    ("dim", "value_dim"), [(16, 16), (31, 31), (64, 32), (64, 128), (96, 96), (192, 16), (256, 256)]
+)
 def test_head_dims(dim, value_dim):
     layout = ps.lower(ps.causal & ps.window(20, 0), q_len=50, heads=1, block=(32, 16))
     compare(layout, dim=dim, value_dim=value_dim)
@@ -104,7 +106,9 @@ def test_grouped_heads_of_a_ratio_that_is_no_power_of_two(block):
 
 def test_empty_rows_and_unused_keys():
     """A9, tilelang#1330: an empty query block gives 0, -inf and zero gradients; unused keys get zeros."""
-    pattern = ps.heads({0: ps.causal, 1: ps.rect(range(0, 128), range(0, 192)) | ps.rect(range(192, 256), range(0, 192))})
+    pattern = ps.heads(
+        {0: ps.causal, 1: ps.rect(range(0, 128), range(0, 192)) | ps.rect(range(192, 256), range(0, 192))}
+    )
     out, lse, dq, dk, dv = compare(ps.lower(pattern, q_len=256, heads=2, block=64), dim=16)
     assert (out[0, 1, 128:192] == 0).all()
     assert (lse[0, 1, 128:192] == -torch.inf).all()

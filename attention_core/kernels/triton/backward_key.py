@@ -36,7 +36,10 @@ def backward_key(
     BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, SHARED: tl.constexpr, HAS_BITS: tl.constexpr,
     BOXES: tl.constexpr, PRECISION: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """dK and dV of BN keys of one key block, over all query heads of its group. Grid: [batch * kv_heads * jobs * tiles]."""
+    """dK and dV of BN keys of one key block, over all query heads of its group.
+
+    Grid: [batch * kv_heads * jobs * key tiles].
+    """
     KEY_TILES: tl.constexpr = (BLOCK_K + BN - 1) // BN
     STEPS: tl.constexpr = TILE // BM
     program = tl.program_id(0).to(tl.int64)

@@ -9,7 +9,7 @@ from .primitives import bit_allowed, load_rows, load_tile, per_unit, unit_positi
 
 
 @triton.jit(do_not_specialize=["q_len"])
-def prepare(O, DO, LSE, DLSE, LSE2, DELTA, stride_ob, stride_oh, stride_os, heads, q_len,
+def prepare(OUT, DO, LSE, DLSE, LSE2, DELTA, stride_ob, stride_oh, stride_os, heads, q_len,
             DV: tl.constexpr, DV_PAD: tl.constexpr, BM: tl.constexpr, HAS_DLSE: tl.constexpr):  # fmt: skip
     """delta = sum(o * do) - dlse per row, and the LSE in base 2 with +inf for empty rows, whose p is then 0."""
     tiles = tl.cdiv(q_len, BM)
@@ -18,7 +18,7 @@ def prepare(O, DO, LSE, DLSE, LSE2, DELTA, stride_ob, stride_oh, stride_os, head
     row = (program % tiles).to(tl.int32) * BM + tl.arange(0, BM)
     real = row < q_len
     at = batch_head * q_len + row
-    o = load_rows(O + batch_head * q_len * DV, row, DV, real, DV, DV_PAD, True)
+    o = load_rows(OUT + batch_head * q_len * DV, row, DV, real, DV, DV_PAD, True)
     do = load_rows(DO + batch_head // heads * stride_ob + batch_head % heads * stride_oh, row, stride_os,
                    real, DV, DV_PAD, True)  # fmt: skip
     delta = tl.sum(o.to(tl.float32) * do.to(tl.float32), 1)

@@ -9,8 +9,8 @@ from .primitives import bit_allowed, load_rows, load_tile, per_unit, unit_positi
 
 
 @triton.jit
-def _attend(q, m, l, acc, k, v, scale, allowed, MASKED: tl.constexpr, PRECISION: tl.constexpr):
-    """Fold one tile into the running maximum m, sum l and output acc (base-2 logarithms)."""
+def _attend(q, m, total, acc, k, v, scale, allowed, MASKED: tl.constexpr, PRECISION: tl.constexpr):
+    """Fold one tile into the running maximum m, sum total and output acc (base-2 logarithms)."""
     s = tl.dot(q, tl.trans(k), input_precision=PRECISION)  # [BM, BN]
     if MASKED:
         s = tl.where(allowed, s, -float("inf"))
@@ -19,14 +19,14 @@ def _attend(q, m, l, acc, k, v, scale, allowed, MASKED: tl.constexpr, PRECISION:
     reference = tl.where(m_new == -float("inf"), 0.0, m_new) if MASKED else m_new
     p = tl.math.exp2(s * scale - reference[:, None])
     fade = tl.math.exp2(m - reference)
-    l = l * fade + tl.sum(p, 1)
+    total = total * fade + tl.sum(p, 1)
     acc = tl.dot(p.to(v.dtype), v, acc * fade[:, None], input_precision=PRECISION)
-    return m_new, l, acc
+    return m_new, total, acc
 
 
 @triton.jit(do_not_specialize=["q_len", "kv_len", "n_jobs", "heads", "kv_ratio", "n_slots"])
 def forward(
-    Q, K, V, K_BOX, V_BOX, O, LSE, PART_O, PART_LSE,
+    Q, K, V, K_BOX, V_BOX, OUT, LSE, PART_O, PART_LSE,
     full_ptr, full_units, masked_ptr, masked_units, low, high, bits, masks, head_group, jobs,
     stride_qb, stride_qh, stride_qs, stride_kb, stride_kh, stride_ks, stride_vb, stride_vh, stride_vs,
     scale, q_len, kv_len, n_jobs, heads, kv_ratio, n_slots, n_lines,
@@ -60,7 +60,7 @@ def forward(
     last_row = tl.minimum(last_row, first_row + BM - 1)
 
     m = tl.full([BM], -float("inf"), tl.float32)
-    l = tl.zeros([BM], tl.float32)
+    total = tl.zeros([BM], tl.float32)
     acc = tl.zeros([BM, DV_PAD], tl.float32)
 
     begin, end = tl.load(full_ptr + owner), tl.load(full_ptr + owner + 1)
@@ -76,7 +76,7 @@ def forward(
             key = unit_positions(full_units, step, BN, GRANULE)  # [BN]
             k = load_rows(k_base, key, stride_ks, True, D, D_PAD, False)
             v = load_rows(v_base, key, stride_vs, True, DV, DV_PAD, False)
-        m, l, acc = _attend(q, m, l, acc, k, v, scale, True, False, PRECISION)
+        m, total, acc = _attend(q, m, total, acc, k, v, scale, True, False, PRECISION)
 
     begin, end = tl.load(masked_ptr + owner), tl.load(masked_ptr + owner + 1)
     count = end - begin
@@ -96,17 +96,17 @@ def forward(
             seen = tl.max(allowed.to(tl.int32), 0) > 0
         k = load_rows(k_base, key, stride_ks, seen, D, D_PAD, True)
         v = load_rows(v_base, key, stride_vs, seen, DV, DV_PAD, True)
-        m, l, acc = _attend(q, m, l, acc, k, v, scale, allowed, True, PRECISION)
+        m, total, acc = _attend(q, m, total, acc, k, v, scale, allowed, True, PRECISION)
 
-    some = l > 0
-    out = acc / tl.where(some, l, 1.0)[:, None]
+    some = total > 0
+    out = acc / tl.where(some, total, 1.0)[:, None]
     # Back from base 2: the logarithm of the sum is natural.
-    lse = tl.where(some, (m + tl.math.log2(tl.where(some, l, 1.0))) * 0.6931471805599453, -float("inf"))
+    lse = tl.where(some, (m + tl.math.log2(tl.where(some, total, 1.0))) * 0.6931471805599453, -float("inf"))
     d = tl.arange(0, DV_PAD)
     inside = real[:, None] & (d < DV)[None, :]
     if slot < 0:
         at = batch_head * q_len + row
-        tl.store(O + at[:, None] * DV + d[None, :], out.to(O.dtype.element_ty), mask=inside)
+        tl.store(OUT + at[:, None] * DV + d[None, :], out.to(OUT.dtype.element_ty), mask=inside)
         tl.store(LSE + at, lse, mask=real)
     else:
         at = (batch_head * n_slots + slot) * BLOCK_Q + in_block
@@ -116,7 +116,7 @@ def forward(
 
 @triton.jit(do_not_specialize=["q_len", "n_splits", "heads", "n_slots"])
 def merge(
-    PART_O, PART_LSE, O, LSE, splits, head_group, q_len, n_splits, heads, n_slots,
+    PART_O, PART_LSE, OUT, LSE, splits, head_group, q_len, n_splits, heads, n_slots,
     DV: tl.constexpr, DV_PAD: tl.constexpr, BM: tl.constexpr, BLOCK_Q: tl.constexpr, SHARED: tl.constexpr,
 ):  # fmt: skip
     """Merge the parts of a split line by their LSE. Grid: [batch * heads * splits * row tiles]."""
@@ -136,7 +136,7 @@ def merge(
     d = tl.arange(0, DV_PAD)
     inside = real[:, None] & (d < DV)[None, :]
     m = tl.full([BM], -float("inf"), tl.float32)
-    l = tl.zeros([BM], tl.float32)
+    total = tl.zeros([BM], tl.float32)
     acc = tl.zeros([BM, DV_PAD], tl.float32)
     for n in range(parts):
         at = (batch_head * n_slots + slot + n) * BLOCK_Q + in_block
@@ -146,10 +146,10 @@ def merge(
         reference = tl.where(m_new == -float("inf"), 0.0, m_new)
         weight, fade = tl.exp(lse - reference), tl.exp(m - reference)
         acc = acc * fade[:, None] + out * weight[:, None]
-        l = l * fade + weight
+        total = total * fade + weight
         m = m_new
-    some = l > 0
+    some = total > 0
     at = batch_head * q_len + row
-    out = acc / tl.where(some, l, 1.0)[:, None]
-    tl.store(O + at[:, None] * DV + d[None, :], out.to(O.dtype.element_ty), mask=inside)
-    tl.store(LSE + at, tl.where(some, m + tl.log(tl.where(some, l, 1.0)), -float("inf")), mask=real)
+    out = acc / tl.where(some, total, 1.0)[:, None]
+    tl.store(OUT + at[:, None] * DV + d[None, :], out.to(OUT.dtype.element_ty), mask=inside)
+    tl.store(LSE + at, tl.where(some, m + tl.log(tl.where(some, total, 1.0)), -float("inf")), mask=real)

@@ -110,7 +110,9 @@ def attention_forward(
     q, k, v = _rows(q), _rows(k), _rows(v)
     shape = shape or forward_shape(lists, max(dim, value_dim), q.element_size())
     n_jobs, n_splits, slots = lists.jobs.shape[1], lists.splits.shape[1], lists.slots
-    scratch = torch.empty(batch * heads * slots * lists.line_size * (value_dim + 1), dtype=torch.float32, device=q.device)
+    scratch = torch.empty(
+        batch * heads * slots * lists.line_size * (value_dim + 1), dtype=torch.float32, device=q.device
+    )
     part_out, part_lse = scratch.split([len(scratch) // (value_dim + 1) * value_dim, len(scratch) // (value_dim + 1)])
     row_tiles = triton.cdiv(lists.line_size, shape.own)
     other = _other(lists, shape.other)
@@ -178,7 +180,8 @@ def attention_backward(
         k_box, v_box = (_box(x, other, _power(x.shape[3]), by_query.granule) for x in (k, v))
         boxes = k_box is not None and v_box is not None and not scatter
         backward_query[(batch * heads * n_jobs * row_tiles,)](
-            q, k, v, k_box if boxes else k, v_box if boxes else v, dout, lse2, delta, dq, part, dk, dv, *_lists_of(by_query), *strides,
+            q, k, v, k_box if boxes else k, v_box if boxes else v, dout, lse2, delta, dq, part, dk, dv,
+            *_lists_of(by_query), *strides,
             scale * LOG2E, scale, q_len, kv_len, n_jobs, heads, ratio, slots, by_query.lines, **sizes,
             BM=mine.own, BN=other, TILE=by_query.tile, GRANULE=by_query.granule,
             BLOCK_Q=by_query.block_q, BLOCK_K=by_query.block_k, SHARED=shared, HAS_BITS=by_query.has_bits,
@@ -201,7 +204,8 @@ def attention_backward(
         q_box, dout_box = (_box(x, other, _power(x.shape[3]), by_key.granule) for x in (q, dout))
         boxes = q_box is not None and dout_box is not None
         backward_key[(batch * kv_heads * n_jobs * key_tiles,)](
-            q, k, v, dout, q_box if boxes else q, dout_box if boxes else dout, lse2, delta, dk, dv, part_k, part_v, *_lists_of(by_key), *strides,
+            q, k, v, dout, q_box if boxes else q, dout_box if boxes else dout, lse2, delta, dk, dv, part_k, part_v,
+            *_lists_of(by_key), *strides,
             scale * LOG2E, scale, q_len, kv_len, n_jobs, kv_heads, ratio, slots, by_key.lines, **sizes,
             BM=other, BN=theirs.own, TILE=by_key.tile, GRANULE=by_key.granule,
             BLOCK_Q=by_key.block_q, BLOCK_K=by_key.block_k, SHARED=shared, HAS_BITS=by_key.has_bits,
