@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV   ?= .venv
 RUN    := $(VENV)/bin/
+# Threads that wait for work sleep instead of spinning: on shared cores spinning costs many times the work.
+export OMP_WAIT_POLICY := PASSIVE
 
 .PHONY: app test check test-gpu bench gallery clean
 

@@ -11,7 +11,8 @@ from .link import from_params, to_params
 from .state import Event, Opened, State, Work, reduce
 
 _KEY = "studio state"
-_SHOWN = "shown by widgets"
+_TURNS = "turns of widgets"
+_DRAWN = "drawn by name"
 
 
 def state() -> State:
@@ -41,17 +42,15 @@ def follow(name: str, value: Any) -> str:
     """The key for a widget that shows a value of the state; give the widget the value as its default, too.
 
     While the widget shows what the state says its key stays. Where they differ (after undo, a link, an edit
-    elsewhere) it gets a new key, and so is a new widget that begins with the right value. Setting the
-    old one through session_state would do the same on paper, but a run that is overtaken by the next one
-    loses what it set, and the browser would go on with, and send back, what it had.
+    elsewhere), or after another page, it gets a key that never was, and so is a new widget that begins with
+    the right value. Setting the old one through session_state would do the same on paper, but a run that is
+    overtaken by the next one loses what it set, and the browser would go on with, and send back, what it had.
     """
-    shown: dict[str, tuple[int, Any]] = st.session_state.setdefault(_SHOWN, {})
-    turn, before = shown.get(name, (0, value))
-    key = f"{name} {turn}"
-    if st.session_state.get(key, before) != value:
-        turn += 1
-        key = f"{name} {turn}"
-    shown[name] = (turn, value)
+    turns: dict[str, int] = st.session_state.setdefault(_TURNS, {})
+    key = f"{name} {turns.get(name, 0)}"
+    if key not in st.session_state or st.session_state[key] != value:
+        turns[name] = turns.get(name, 0) + 1
+        key = f"{name} {turns[name]}"
     return key
 
 
@@ -60,10 +59,10 @@ def anew(name: str, content: Any) -> str:
 
     A box drawn on one picture must not be taken for one on the next, not even after undo.
     """
-    shown: dict[str, tuple[int, Any]] = st.session_state.setdefault(_SHOWN, {})
-    turn, before = shown.get(name, (0, content))
-    shown[name] = (turn + (before != content), content)
-    return f"{name} {shown[name][0]}"
+    drawn: dict[str, tuple[int, Any]] = st.session_state.setdefault(_DRAWN, {})
+    turn, before = drawn.get(name, (0, content))
+    drawn[name] = (turn + (before != content), content)
+    return f"{name} {drawn[name][0]}"
 
 
 def remember_pages(pages: dict[str, Any]) -> None:

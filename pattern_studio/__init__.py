@@ -9,6 +9,7 @@
 from .columns import Scope
 from .errors import StudioError
 from .expr import Pattern
+from .grid import Grid as grid
 from .layout import BlockLayout, TileKind
 from .leaf import block
 from .lowering import dense_mask, lower
@@ -18,20 +19,31 @@ from .problem import Problem
 
 __version__ = "0.1.0"
 
+axial = PRIMITIVES["axial"]
+blocks = PRIMITIVES["blocks"]
+butterfly = PRIMITIVES["butterfly"]
 causal = PRIMITIVES["causal"]
+chunk = PRIMITIVES["chunk"]
 dense = PRIMITIVES["dense"]
+dilated = PRIMITIVES["dilated"]
 docs = PRIMITIVES["docs"]
 empty = PRIMITIVES["empty"]
-blocks = PRIMITIVES["blocks"]
-chunk = PRIMITIVES["chunk"]
-dilated = PRIMITIVES["dilated"]
+expander = PRIMITIVES["expander"]
 globals = PRIMITIVES["globals"]
 heads = PRIMITIVES["heads"]
+hierarchical = PRIMITIVES["hierarchical"]
 layers = PRIMITIVES["layers"]
+longnet = PRIMITIVES["longnet"]
+neighborhood = PRIMITIVES["neighborhood"]
+prefix = PRIMITIVES["prefix"]
+radial = PRIMITIVES["radial"]
 random = PRIMITIVES["random"]
 rect = PRIMITIVES["rect"]
 sink = PRIMITIVES["sink"]
+slash = PRIMITIVES["slash"]
 strided = PRIMITIVES["strided"]
+tile_window = PRIMITIVES["tile_window"]
+vertical = PRIMITIVES["vertical"]
 window = PRIMITIVES["window"]
 
 __all__ = [
@@ -42,8 +54,10 @@ __all__ = [
     "Scope",
     "StudioError",
     "TileKind",
+    "axial",
     "block",
     "blocks",
+    "butterfly",
     "causal",
     "chunk",
     "dense",
@@ -51,15 +65,25 @@ __all__ = [
     "dilated",
     "docs",
     "empty",
+    "expander",
     "globals",
+    "grid",
     "heads",
+    "hierarchical",
     "layers",
+    "longnet",
     "lower",
+    "neighborhood",
     "parse",
+    "prefix",
+    "radial",
     "random",
     "rect",
     "sink",
+    "slash",
     "strided",
+    "tile_window",
+    "vertical",
     "vocabulary",
     "window",
 ]

@@ -64,6 +64,10 @@ class Strips:
     def __len__(self) -> int:
         return len(self.first)
 
+    def take(self, index: NDArray | slice) -> Strips:
+        """The strips chosen by an index or a mask."""
+        return Strips(*(a[index] for a in (self.first, self.last, self.key_first, self.key_stop)))
+
     @property
     def height(self) -> Ints:
         """Rows of each strip."""
@@ -87,19 +91,24 @@ class Columns:
     def __len__(self) -> int:
         return len(self.strip)
 
-    def take(self, index: NDArray) -> Columns:
+    def take(self, index: NDArray | slice) -> Columns:
         """The runs chosen by an index or a mask."""
         return Columns(*(a[index] for a in (self.strip, self.start, self.stop, self.state, self.lo, self.hi)))
+
+
+def too_many_runs(total: int) -> StudioError:
+    """The error for a layout that would not fit."""
+    return StudioError(
+        f"this pattern has {total:,} key runs at this block size, more than the {MAX_RUNS:,} that are built; "
+        "use a larger block, a shorter problem or a coarser pattern"
+    )
 
 
 def ragged(counts: Ints) -> tuple[Ints, Ints]:
     """Owner and rank of each item when owner `n` has `counts[n]` items: [2, 2] -> ([0, 0, 1, 1], [0, 1, 0, 1])."""
     total = int(counts.sum())
     if total > MAX_RUNS:
-        raise StudioError(
-            f"this pattern has {total:,} key runs at this block size, more than the {MAX_RUNS:,} that are built; "
-            "use a larger block, a shorter problem or a coarser pattern"
-        )
+        raise too_many_runs(total)
     owner = np.repeat(np.arange(len(counts)), counts)
     return owner, np.arange(total) - np.repeat(np.cumsum(counts) - counts, counts)
 
@@ -110,30 +119,36 @@ def uniform(strips: Strips, state: int) -> Columns:
     return intervals(strips, index, strips.key_first[index], strips.key_stop[index], state)
 
 
-def intervals(strips: Strips, strip: Ints, start: Ints, stop: Ints, state: int | NDArray) -> Columns:
+def intervals(
+    strips: Strips,
+    strip: Ints,
+    start: Ints,
+    stop: Ints,
+    state: int | NDArray,
+    lo: int | Ints = -UNBOUNDED,
+    hi: int | Ints = UNBOUNDED,
+) -> Columns:
     """Runs from key intervals in order and apart; cut to each strip's keys, empty ones dropped."""
     start, stop = np.maximum(start, strips.key_first[strip]), np.minimum(stop, strips.key_stop[strip])
     keep = start < stop
-    states = np.broadcast_to(np.asarray(state, np.uint8), keep.shape)[keep]
-    free = np.full(len(states), UNBOUNDED)
-    return Columns(strip[keep], start[keep], stop[keep], states, -free, free)
+    rest = (np.broadcast_to(a, keep.shape)[keep] for a in (np.asarray(state, np.uint8), lo, hi))
+    return Columns(strip[keep], start[keep], stop[keep], *rest)
 
 
-def band(strips: Strips, lo: int, hi: int) -> Columns:
-    """Runs of `lo <= j - i <= hi`: a left edge, a body and a right edge per strip."""
-    if lo > hi:
-        return uniform(strips, NONE)
+def band(strips: Strips, lo: int | Ints, hi: int | Ints) -> Columns:
+    """Runs of `lo <= j - i <= hi`: a left edge, a body and a right edge per strip; one band, or one for each strip."""
+    lo, hi = np.broadcast_to(lo, len(strips)), np.broadcast_to(hi, len(strips))
     left, left_end = strips.first + lo, strips.last + lo  # keys in left:left_end miss some rows' lower bound
     right, right_end = strips.first + hi + 1, strips.last + hi + 1  # keys in right:right_end, the upper bound
-    inner, outer = np.minimum(left_end, right), np.maximum(left_end, right)
-    narrow = left_end > right  # no key is in reach of every row: in the middle both bounds cut
-    edges = np.stack([left, inner, outer, right_end], 1)
-    lows = np.stack([np.full(len(strips), lo), np.where(narrow, lo, -UNBOUNDED), np.full(len(strips), -UNBOUNDED)], 1)
-    highs = np.stack([np.full(len(strips), UNBOUNDED), np.where(narrow, hi, UNBOUNDED), np.full(len(strips), hi)], 1)
+    narrow = left_end > right  # no key is in reach of every row: one run for all of it, cut by both bounds
+    edges = np.stack([left, np.where(narrow, left, left_end), np.where(narrow, right_end, right), right_end], 1)
+    free = np.full(len(strips), UNBOUNDED)
+    lows = np.stack([lo, np.where(narrow, lo, -UNBOUNDED), -free], 1)
+    highs = np.stack([free, np.where(narrow, hi, UNBOUNDED), hi], 1)
     states = np.stack([np.full(len(strips), BAND), np.where(narrow, BAND, ALL), np.full(len(strips), BAND)], 1)
     start = np.maximum(edges[:, :3], strips.key_first[:, None])
     stop = np.minimum(edges[:, 1:], strips.key_stop[:, None])
-    strip, piece = np.nonzero(start < stop)
+    strip, piece = np.nonzero((start < stop) & (lo <= hi)[:, None])
     return Columns(
         strip,
         start[strip, piece],
@@ -142,6 +157,17 @@ def band(strips: Strips, lo: int, hi: int) -> Columns:
         lows[strip, piece],
         highs[strip, piece],
     )
+
+
+def diagonals(strips: Strips, lo: Ints, hi: Ints) -> Columns:
+    """Runs of `lo[n] <= j - i <= hi[n]` for any n; int64 [bands], rising and apart."""
+    begin = np.searchsorted(hi, strips.key_first - strips.last, "left")
+    end = np.searchsorted(lo, strips.key_stop - 1 - strips.first, "right")
+    strip, rank = ragged(np.maximum(end - begin, 0))
+    which = begin[strip] + rank
+    runs = band(strips.take(strip), lo[which], hi[which])
+    runs = replace(runs, strip=strip[runs.strip])
+    return united(strips, runs, strips.height[runs.strip])
 
 
 def covered(strips: Strips, strip: Ints, start: Ints, stop: Ints, rows: Ints) -> Columns:
@@ -153,16 +179,76 @@ def covered(strips: Strips, strip: Ints, start: Ints, stop: Ints, rows: Ints) ->
     start, stop = np.maximum(start, strips.key_first[strip]), np.minimum(stop, strips.key_stop[strip])
     keep = start < stop
     strip, start, stop, rows = strip[keep], start[keep], stop[keep], np.broadcast_to(rows, keep.shape)[keep]
+    key = _scale(strips).key(strip, start)
+    order = order_of(key)
+    key, strip, start, stop, rows = key[order], strip[order], start[order], stop[order], rows[order]
+    # Intervals of units are often the same for several rows: they become one.
+    same = (key[1:] == key[:-1]) & (stop[1:] == stop[:-1])
+    if same.any():
+        head = np.flatnonzero(np.r_[True, ~same])
+        strip, start, stop, rows = strip[head], start[head], stop[head], np.add.reduceat(rows, head)
+    return united(strips, intervals(strips, strip, start, stop, ALL), rows)
+
+
+def united(strips: Strips, runs: Columns, rows: Ints) -> Columns:
+    """The union of runs that may overlap, in any order; each speaks for `rows[n]` rows of its strip.
+
+    Among runs that speak for less than the whole strip a row's own must be disjoint.
+    """
     scale = _scale(strips)
-    at = np.concatenate([scale.key(strip, start), scale.key(strip, stop)])
-    order = np.argsort(at, kind="stable")
-    at, count = at[order], np.cumsum(np.concatenate([rows, -rows])[order])
-    last = np.r_[at[1:] != at[:-1], True] if len(at) else np.zeros(0, bool)
-    at, count = at[last], count[last]
-    held = count[:-1] > 0
+    order = order_of(scale.key(runs.strip, runs.start))
+    runs, rows, height = runs.take(order), rows[order], strips.height
+    state = np.where(rows == height[runs.strip], runs.state, SOME).astype(np.uint8)
+    overlaps = (runs.start[1:] < runs.stop[:-1]) & (runs.strip[1:] == runs.strip[:-1])
+    if not overlaps.any():
+        return _joined(_stated(runs, state))
+    crossed = np.zeros(len(strips), bool)
+    crossed[runs.strip[1:][overlaps]] = True
+    crossed = crossed[runs.strip]
+    layered = _layered(runs.take(crossed), rows[crossed], height, scale)
+    return _joined(sort(concatenate([_stated(runs.take(~crossed), state[~crossed]), layered])))
+
+
+def _layered(runs: Columns, rows: Ints, height: Ints, scale: _Scale) -> Columns:
+    """The union of runs that overlap, cut where any of them begins or ends."""
+    at = np.concatenate([scale.key(runs.strip, runs.start), scale.key(runs.strip, runs.stop)])
+    order = order_of(at)
+    at = at[order]
+    last = np.r_[at[1:] != at[:-1], True]
+    at = at[last]
+
+    def open_at(weight: Ints) -> Ints:
+        return np.cumsum(np.concatenate([weight, -weight])[order])[last][:-1]
+
+    count = open_at(np.ones_like(rows))
+    held = count > 0
+    count, filled = count[held], open_at(np.where(runs.state == ALL, rows, 0))[held]
+    # Where one run is alone, the sum of the open runs' numbers is its number.
+    run = np.where(count == 1, open_at(np.arange(len(runs)))[held], 0)
     strip, start = scale.place(at[:-1][held])
-    state = np.where(count[:-1][held] == strips.height[strip], ALL, SOME)
-    return _joined(intervals(strips, strip, start, start + np.diff(at)[held], state))
+    alone = (count == 1) & (rows[run] == height[strip])
+    state = np.where(filled >= height[strip], ALL, np.where(alone, runs.state[run], SOME)).astype(np.uint8)
+    return _stated(replace(runs.take(run), strip=strip, start=start, stop=start + np.diff(at)[held]), state)
+
+
+def _stated(columns: Columns, state: NDArray[np.uint8]) -> Columns:
+    """The runs with states, free of bands where they are none."""
+    banded = state == BAND
+    lo, hi = np.where(banded, columns.lo, -UNBOUNDED), np.where(banded, columns.hi, UNBOUNDED)
+    return replace(columns, state=state, lo=lo, hi=hi)
+
+
+def order_of(key: Ints) -> Ints | slice:
+    """What sorts integer keys, stably; a slice, which copies nothing, if they are in order."""
+    if (key[1:] >= key[:-1]).all():
+        return slice(None)
+    low, bits = int(key.min()), len(key).bit_length()
+    if (int(key.max()) - low) >> (62 - bits):
+        return np.argsort(key, kind="stable")
+    # Sorting numbers is several times as fast as sorting places, so the places ride along in the low bits.
+    packed = (key - low) << bits | np.arange(len(key))
+    packed.sort()
+    return packed & ((1 << bits) - 1)
 
 
 def shifted(columns: Columns, keys: int | Ints, rows: int | Ints = 0) -> Columns:
@@ -275,7 +361,8 @@ def concatenate(parts: Sequence[Columns]) -> Columns:
 
 def sort(columns: Columns) -> Columns:
     """The runs by (strip, start)."""
-    return columns.take(np.lexsort((columns.start, columns.strip)))
+    base = int(columns.start.min(initial=0))
+    return columns.take(order_of(columns.strip * (int(columns.start.max(initial=0)) - base + 1) + columns.start - base))
 
 
 def _joined(columns: Columns) -> Columns:

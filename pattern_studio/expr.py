@@ -111,6 +111,16 @@ class Pattern(ABC):
         """Stable content hash (16 hex digits) of the canonical text and the language version."""
         return hashlib.sha256(f"pattern-studio/{LANGUAGE_VERSION}\n{self}".encode()).hexdigest()[:16]
 
+    def _repr_svg_(self) -> str | None:
+        from .notebook import pattern_svg  # not at the top: it draws with what stands on this module
+
+        return pattern_svg(self)
+
+    def _repr_html_(self) -> str:
+        from .notebook import pattern_html
+
+        return pattern_html(self)
+
     def __and__(self, other: object) -> Pattern:
         return And(_flat(And, self, _operand("&", other)))
 

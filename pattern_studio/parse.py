@@ -12,10 +12,13 @@ from typing import Any
 
 from .errors import StudioError
 from .expr import And, Or, Pattern
+from .grid import Grid
 from .leaf import block
 from .patterns import PRIMITIVES
 
 MAX_TEXT = 250_000  # characters: what a slow core reads within a second; longer layouts travel as files
+
+VALUES: dict[str, Callable[..., Any]] = {"grid": Grid}  # words that make an argument, not a pattern
 
 _SPAN = re.compile(r"(?<![\w.:])(\d[\d_]*)\s*:\s*(\d[\d_]*)(?:\s*:\s*(\d[\d_]*))?(?![\w.])")
 _RUN_ON = re.compile(r"(?<![\w.])[\d_]*\d[^\W\d_]\w*")
@@ -150,7 +153,9 @@ class _Reader:
         words = vocabulary()
         if node.id in words:
             return words[node.id]
-        close = difflib.get_close_matches(node.id, words, 1)
+        if node.id in VALUES:
+            raise self._fail(node, f"{node.id}(...) makes an argument, as in axial({node.id}(...)), and is no pattern")
+        close = difflib.get_close_matches(node.id, [*words, *VALUES], 1)
         hint = f"did you mean {close[0]!r}?" if close else f"the words are {', '.join(words)}"
         raise self._fail(node, f"unknown word {node.id!r}; {hint}")
 
@@ -175,19 +180,22 @@ class _Reader:
                 raise self._fail(node, "only the words of the language can be called")
         if isinstance(maker, Pattern):
             raise self._fail(node, f"{node.func.id} takes no arguments: write it without brackets")
+        return self._applied(node, node.func.id, maker)
+
+    def _applied(self, node: ast.Call, word: str, maker: Callable[..., Any]) -> Any:
         if any(isinstance(a, ast.Starred) for a in node.args) or any(k.arg is None for k in node.keywords):
             raise self._fail(node, "arguments are written out; * and ** are not part of the language")
         if len({k.arg for k in node.keywords}) < len(node.keywords):
-            raise self._fail(node, f"{node.func.id} is given one argument twice")
+            raise self._fail(node, f"{word} is given one argument twice")
         args = [self._argument(a) for a in node.args]
         options = {k.arg: self._argument(k.value) for k in node.keywords if k.arg}
         try:
             inspect.signature(maker).bind(*args, **options)
         except TypeError as error:
-            raise self._fail(node, f"{node.func.id}{_parameters(maker)}: {error}") from None
+            raise self._fail(node, f"{word}{_parameters(maker)}: {error}") from None
         return self._made(node, lambda: maker(*args, **options))
 
-    def _made(self, node: ast.AST, make: Callable[[], Pattern]) -> Pattern:
+    def _made(self, node: ast.AST, make: Callable[[], Any]) -> Any:
         try:
             return make()
         except ParseError:
@@ -218,6 +226,8 @@ class _Reader:
                 if node.keywords or not 1 <= len(numbers) <= 3 or (len(numbers) == 3 and numbers[2] == 0):
                     raise self._fail(node, "expected range(stop), range(start, stop) or range(start, stop, step)")
                 return range(*numbers)
+            case ast.Call(func=ast.Name(id=word)) if word in VALUES:
+                return self._applied(node, word, VALUES[word])
         return self._pattern(node)
 
     def _number(self, node: ast.expr) -> int:

@@ -6,5 +6,7 @@ import os
 
 import torch
 
+torch.set_num_threads(1)  # two test processes share the cores; more threads would only wait for each other
+
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # read when the kernels are first imported

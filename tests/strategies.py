@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from hypothesis import settings
 from hypothesis import strategies as st
 
 import pattern_studio as ps
+
+settings.register_profile("patient", deadline=None)  # a busy machine is no failure
+settings.load_profile("patient")
 
 small = st.integers(0, 12)
 size = st.integers(1, 9)
@@ -18,6 +22,51 @@ def ranges(draw, limit: int = 40) -> range:
 
 positions = st.lists(st.one_of(st.integers(0, 40), ranges()), max_size=4).map(tuple)
 
+
+@st.composite
+def grids(draw) -> ps.grid:
+    """One to three dimensions of at most 50 cells in all, in every token order."""
+    dims = draw(st.integers(1, 3))
+    sizes = {name: draw(st.integers(1, (50, 7, 4)[dims - 1])) for name in ("t", "h", "w")[3 - dims :]}
+    order = draw(st.sampled_from(["rows", "tiles", "morton"]))
+    tile = tuple(draw(st.integers(1, 5)) for _ in sizes) if order == "tiles" else None
+    return ps.grid(**sizes, tile=tile, morton=order == "morton")
+
+
+@st.composite
+def neighborhoods(draw) -> ps.Pattern:
+    grid = draw(grids())
+    kernel = [draw(st.integers(1, min(n, 6))) for n in grid.sizes]
+    stride = [draw(st.integers(1, k)) for k in kernel]
+    dilation = [draw(st.integers(1, n // k)) for n, k in zip(grid.sizes, kernel, strict=True)]
+    return ps.neighborhood(
+        grid,
+        kernel=kernel,
+        stride=draw(st.sampled_from([1, stride])),
+        dilation=draw(st.sampled_from([1, dilation])),
+        causal=[draw(st.booleans()) for _ in kernel],
+    )
+
+
+@st.composite
+def tile_windows(draw) -> ps.Pattern:
+    grid = draw(grids())
+    tile = [draw(st.integers(1, min(n, 5))) for n in grid.sizes]
+    shift = [draw(st.integers(0, t - 1)) for t in tile]
+    window = [draw(st.integers(1, n // t)) for n, t in zip(grid.sizes, tile, strict=True)]
+    return ps.tile_window(grid, tile=tile, window=window, shift=draw(st.sampled_from([0, shift])))
+
+
+@st.composite
+def axials(draw) -> ps.Pattern:
+    grid = draw(grids())
+    return ps.axial(grid, axes=draw(st.one_of(st.none(), st.sampled_from(range(len(grid.sizes))))))
+
+
+on_grids = st.one_of(neighborhoods(), tile_windows(), axials())
+scales = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 7)), min_size=1, max_size=3)
+units = st.one_of(st.integers(1, 9), st.just(ps.block))
+
 leaves = st.one_of(
     st.sampled_from([ps.dense, ps.empty, ps.causal, ps.docs]),
     st.builds(ps.window, small, small),
@@ -29,10 +78,19 @@ leaves = st.one_of(
     st.builds(
         lambda k, unit, seed, past: ps.random(k, unit=unit, seed=seed, past=past),
         st.integers(0, 4),
-        st.one_of(st.integers(1, 9), st.just(ps.block)),
+        units,
         small,
         st.booleans(),
     ),
+    st.builds(ps.prefix, small),
+    st.builds(ps.vertical, positions),
+    st.builds(ps.slash, st.one_of(positions, st.builds(range, small, st.integers(0, 60), st.integers(1, 20)))),
+    st.builds(lambda levels, offset: ps.longnet(*zip(*levels, strict=True), offset=offset), scales, small),
+    st.builds(ps.hierarchical, scales),
+    st.builds(ps.radial, st.integers(1, 20)),
+    st.builds(lambda unit, levels: ps.butterfly(unit=unit, levels=levels), units, st.sampled_from([0, 1, 3, 31])),
+    st.builds(lambda d, unit, seed: ps.expander(2 * d, unit=unit, seed=seed), st.integers(1, 2), units, small),
+    on_grids,
     st.builds(ps.rect, ranges(), ranges()),
     st.builds(
         lambda bq, bk, mask: ps.blocks.from_mask(mask, (bq, bk)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
@@ -11,9 +12,8 @@ from numpy.typing import NDArray
 from ..columns import Columns, Ints, Scope, Strips, covered, ragged
 from ..errors import StudioError
 from ..leaf import BlockUnit, Leaf
+from ..permutation import keyed, permuted
 from ..problem import whole
-
-ROUNDS = 4  # of the Feistel network: its draws need to look random, not to keep secrets
 
 
 @dataclass(frozen=True)
@@ -67,10 +67,28 @@ class Random(Leaf):
         rows = np.minimum(strips.last[piece] + 1, (row + 1) * unit_q) - np.maximum(strips.first[piece], row * unit_q)
         candidates = self._candidates(row, scope.at(piece))
         owner, rank = ragged(np.clip(candidates, 0, self.k))
-        drawn = _draw(row[owner], rank, candidates[owner], self.seed)
+        drawn = permuted(rank, keyed(self.seed, row)[owner], candidates[owner])
         kv_len = np.broadcast_to(np.asarray(self._kv_len(scope)), (len(strips),))[piece[owner]]
         stop = np.minimum((drawn + 1) * unit_k, kv_len)
         return covered(strips, piece[owner], drawn * unit_k, stop, rows[owner])
+
+    def transposed_columns(self, strips: Strips, scope: Scope) -> Columns:
+        kv_len = self._kv_len(scope)
+        if isinstance(kv_len, np.ndarray) or not len(strips):
+            return super().transposed_columns(strips, scope)
+        unit_q, unit_k = self._units(scope)
+        # All draws of the problem, kept for the next strips; queries outside it only as they are asked for.
+        low = min(int(strips.key_first.min()), 0) // unit_q
+        high = (max(int(strips.key_stop.max()), kv_len) - 1) // unit_q
+        drawn, row = _draws(self, kv_len, (unit_q, unit_k), low, high)
+        first, last = np.maximum(strips.first, 0), np.minimum(strips.last, kv_len - 1)
+        piece, rank = ragged(np.where(first <= last, last // unit_k - first // unit_k + 1, 0))
+        own = first[piece] // unit_k + rank
+        rows = np.minimum(last[piece] + 1, (own + 1) * unit_k) - np.maximum(first[piece], own * unit_k)
+        begin, end = np.searchsorted(drawn, own, "left"), np.searchsorted(drawn, own, "right")
+        owner, rank = ragged(end - begin)
+        start = row[begin[owner] + rank].astype(np.int64) * unit_q
+        return covered(strips, piece[owner], start, start + unit_q, rows[owner])
 
     def signature(self, row: Ints, key: Ints, shape: tuple[int, int], scope: Scope) -> list[Ints]:
         return [row, key, np.broadcast_to(np.asarray(self._kv_len(scope)), np.shape(row))]
@@ -92,37 +110,26 @@ class Random(Leaf):
         if self.past:
             unit_q, unit_k = self._units(scope)
             available = np.minimum(available, ((row + 1) * unit_q - 1) // unit_k + 1)
-        return np.maximum(np.broadcast_to(available, np.shape(row)), 0)
+        return np.maximum(np.broadcast_arrays(available, row)[0], 0)  # inside documents both can have the other's axis
 
 
-def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """A 64-bit finaliser that spreads every bit (the constants of Stafford's Mix13, as in SplitMix64)."""
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
+@lru_cache(maxsize=1)
+def _draws(
+    pattern: Random, kv_len: int, units: tuple[int, int], low: int, high: int
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Every draw of the query units `low..high`, sorted by the key unit: key unit and query unit."""
+    row = np.arange(low, high + 1)
+    candidates = pattern._candidates(row, Scope(kv_len, None, units))
+    owner, rank = ragged(np.clip(candidates, 0, pattern.k))
+    drawn = permuted(rank, keyed(pattern.seed, row)[owner], candidates[owner])
+    order = np.argsort(drawn, kind="stable")
+    return drawn[order].astype(np.int32), row[owner][order].astype(np.int32)
 
 
 def _draw(row: Ints, rank: int | Ints, candidates: Ints, seed: int) -> Ints:
     """The candidate with this rank in this row's permutation of [0, candidates); -1 where there is none."""
-    row, rank, candidates = (np.ascontiguousarray(a, np.int64) for a in np.broadcast_arrays(row, rank, candidates))
-    exists = rank < candidates
-    half = np.maximum((np.frexp(np.maximum(candidates - 1, 1).astype(float))[1] + 1) // 2, 1).astype(np.uint64)
-    mask = (np.uint64(1) << half) - np.uint64(1)
-    with np.errstate(over="ignore"):  # arithmetic modulo 2**64 is meant
-        golden = np.uint64(0x9E3779B97F4A7C15)
-        key = _mix(row.astype(np.uint64) * golden + _mix(np.full(row.shape, seed + 1, np.uint64) * golden))
-        value = np.where(exists, rank, 0).astype(np.uint64)
-        open_ = np.flatnonzero(exists)  # cycle walking: permute again until the value is a candidate
-        flat, keys, halves, masks = value.ravel(), key.ravel(), half.ravel(), mask.ravel()
-        limit = candidates.ravel().astype(np.uint64)
-        while len(open_):
-            v, k, h, m = flat[open_], keys[open_], halves[open_], masks[open_]
-            left, right = v >> h, v & m
-            for turn in range(ROUNDS):
-                left, right = right, left ^ (_mix(k + right * golden + np.uint64(turn)) & m)
-            flat[open_] = (left << h) | right
-            open_ = open_[flat[open_] >= limit[open_]]
-    return np.where(exists, flat.reshape(row.shape).astype(np.int64), -1)
+    row, rank, candidates = np.broadcast_arrays(row, rank, candidates)
+    return np.where(rank < candidates, permuted(rank, keyed(seed, row), candidates), -1)
 
 
 PATTERN = Random

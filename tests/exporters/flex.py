@@ -5,7 +5,9 @@ from __future__ import annotations
 import builtins
 import subprocess
 import sys
+import tempfile
 import warnings
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -28,13 +30,15 @@ def run_source(text: str, *allowed: str) -> SimpleNamespace:
     return SimpleNamespace(**space)
 
 
-def assert_formatted(source: str) -> None:
-    """The text is as ruff would format it, at 120 characters a line, and passes its checks."""
-    ruff, style = [sys.executable, "-m", "ruff"], ["--isolated", "--line-length", "120", "-"]
-    formatted = subprocess.run([*ruff, "format", *style], input=source, capture_output=True, text=True, check=True)
-    assert formatted.stdout == source
-    checked = subprocess.run([*ruff, "check", "--select=E,F,W,I", *style], input=source, capture_output=True, text=True)
-    assert checked.returncode == 0, checked.stdout
+def assert_formatted(*sources: str) -> None:
+    """The texts are as ruff would format them, at 120 characters a line, and pass its checks."""
+    ruff, style = [sys.executable, "-m", "ruff"], ["--isolated", "--no-cache", "--line-length", "120"]
+    with tempfile.TemporaryDirectory() as folder:
+        for n, source in enumerate(sources):
+            Path(folder, f"generated_{n}.py").write_text(source)
+        for action in (["format", "--diff"], ["check", "--select=E,F,W,I"]):
+            found = subprocess.run([*ruff, *action, *style, folder], capture_output=True, text=True)
+            assert found.returncode == 0, found.stdout
 
 
 def expanded(mask: BlockMask, heads: int) -> np.ndarray:

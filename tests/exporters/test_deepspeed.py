@@ -49,7 +49,6 @@ def test_random_layouts_come_back_identical(seed):  # A18(b)
     np.testing.assert_array_equal(parts["layout"], layout)
     np.testing.assert_array_equal(parts["layout"].sum((1, 2)), layout.sum((1, 2)))
     assert read(file.data) == pattern
-    assert ps.lower(read(file.data), problem, block=16) == ps.lower(pattern, problem, block=16)
 
 
 @pytest.mark.parametrize(

@@ -93,8 +93,7 @@ def test_a_long_mask_is_made_without_its_pairs():
 
 
 def test_generated_text_is_formatted():
-    for text, lengths, block in CASES.values():
-        assert_formatted(export(ps.parse(text), ps.Problem(**lengths), block).content)
+    assert_formatted(*(export(ps.parse(t), ps.Problem(**n), block).content for t, n, block in CASES.values()))
 
 
 def test_blocks_that_do_not_fit_are_lowered_again_and_said():

@@ -55,8 +55,9 @@ def test_the_text_of_the_readme_pattern():
 
 
 def test_generated_text_is_formatted():
-    for text in ("causal", "causal & random(3)", "(sink(3) | causal).within(docs) & globals(cols=(1, 3, 5, 7, 9))"):
-        assert_formatted(export(ps.parse(text), ps.Problem(40, docs=(15, 25)), to="flex_mask_mod").content)
+    texts = ("causal", "causal & random(3)", "(sink(3) | causal).within(docs) & globals(cols=(1, 3, 5, 7, 9))")
+    problem = ps.Problem(40, docs=(15, 25))
+    assert_formatted(*(export(ps.parse(text), problem, to="flex_mask_mod").content for text in texts))
 
 
 def test_heads_are_told_apart_without_branches():

@@ -135,5 +135,6 @@ def test_pairs_after_the_query_are_noted():
 
 
 def test_generated_text_is_formatted():
-    for text in ("causal & window(3, 0)", "heads({0: docs, 1: causal})", "random(3)"):
-        assert_formatted(export(ps.parse(text), ps.Problem(40, heads=2, docs=(9, 31)), 16, to="huggingface").content)
+    problem = ps.Problem(40, heads=2, docs=(9, 31))
+    texts = ("causal & window(3, 0)", "heads({0: docs, 1: causal})", "random(3)")
+    assert_formatted(*(export(ps.parse(text), problem, 16, to="huggingface").content for text in texts))

@@ -54,8 +54,9 @@ def test_text_holds_the_pattern(pattern, problem):
 
 
 def test_generated_text_is_formatted():
-    for text, heads in (("causal", 1), ("causal & chunk(64)", 2), ("heads({0: causal & chunk(64), 1: chunk(128)})", 2)):
-        assert_formatted(export(ps.parse(text), ps.Problem(256, heads=heads), 64, to="xformers", allow="cover").content)
+    texts = ("causal", "causal & chunk(64)", "heads({0: causal & chunk(64), 1: chunk(128)})")
+    problem = ps.Problem(256, heads=2)
+    assert_formatted(*(export(ps.parse(text), problem, 64, to="xformers", allow="cover").content for text in texts))
 
 
 def test_flash_windows_count_both_ends():  # A1: an inclusive (left, right) target gets (3, 0) for W = 4

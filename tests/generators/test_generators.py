@@ -41,7 +41,7 @@ def rows(pattern: ps.Pattern, problem: ps.Problem) -> np.ndarray:
 
 
 class TestGuarantees:
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=25, deadline=None)
     @given(
         st.sampled_from(FAMILIES),
         densities,
@@ -80,7 +80,7 @@ class TestGuarantees:
         assert all(0 <= share <= 1 for share in vars(found.achieved).values() if share is not None)
         assert ps.parse(str(found.pattern)) == found.pattern
 
-    @settings(max_examples=20, deadline=None)
+    @settings(max_examples=12, deadline=None)
     @given(st.sampled_from(FAMILIES), densities, densities, problems, strategies.blocks, st.booleans())
     def test_a_larger_budget_holds_the_smaller_ones_tiles_and_pairs(self, family, one, two, problem, block, causal):
         low, high = (made(family, density, problem, block, causal, None) for density in sorted((one, two)))
@@ -91,10 +91,9 @@ class TestGuarantees:
         assert ps.lower(low.pattern - high.pattern, problem, block=block).pairs == 0
 
     @pytest.mark.parametrize("family", FAMILIES)
-    @pytest.mark.parametrize("block", [64, (64, 8)])
-    def test_a_long_row_of_budgets(self, family, block):
-        problem = ps.Problem(1024)
-        found = [family(density, problem, block) for density in (0.25, 0.26, 0.5, 0.9, 1.0)]
+    def test_a_long_row_of_budgets(self, family):
+        problem, block = ps.Problem(1024), (64, 8)
+        found = [family(density, problem, block) for density in (0.25, 0.26, 0.6, 1.0)]
         assert found[-1].pattern == ps.causal
         for low, high in pairwise(found):
             assert low.tiles <= high.tiles
