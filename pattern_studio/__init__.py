@@ -9,7 +9,7 @@
 from .columns import Scope
 from .errors import StudioError
 from .expr import Pattern
-from .grid import Grid as grid
+from .grid import Grid as grid  # noqa: N813 - a word of the language
 from .layout import BlockLayout, TileKind
 from .leaf import block
 from .lowering import dense_mask, lower

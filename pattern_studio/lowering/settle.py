@@ -6,10 +6,12 @@ tile's rows, one by one: a single row has no undecided columns.
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 from numpy.typing import NDArray
 
-from ..columns import Columns, Ints, Scope, Strips, ragged, sort
+from ..columns import Columns, Ints, Scope, Strips, order_of, ragged, sort
 from ..distinct import distinct_rows
 from ..errors import StudioError
 from ..expr import Pattern
@@ -135,7 +137,7 @@ class _Tiles:
 
     def _stretches(self, lines: slice) -> tuple[Ints, Ints, Ints, Ints]:
         """Allowed stretches of some lines' tiles: tile, row in it, first column, column to stop at."""
-        block_q, block_k = self.block
+        block_k = self.block[1]
         chosen = self.lines[lines]
         of, rank = ragged(self.strips.height[chosen])
         row = self.strips.first[chosen][of] + rank
@@ -171,11 +173,11 @@ class _Tiles:
             value = np.left_shift(1, bit % 8).astype(np.uint8)
             np.add.at(packed.reshape(-1), tile[owner] * packed.shape[1] + bit // 8, value)
             return
-        order = np.argsort(tile, kind="stable")
+        order = order_of(tile)
         tile, opens, closes = tile[order], (row * block_k + start)[order], (row * block_k + stop)[order]
         step = max(1, CHUNK_PAIRS // area)
         cuts = np.searchsorted(tile, np.arange(0, last - first + step, step))
-        for n, (low, high) in enumerate(zip(cuts[:-1], cuts[1:], strict=True)):
+        for n, (low, high) in enumerate(itertools.pairwise(cuts)):
             count = min(step, last - first - n * step)
             change = np.zeros(count * area + 1, np.int8)
             base = (tile[low:high] - n * step) * area

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..columns import SOME, Columns, Ints, Scope, Strips, covered, either, ragged, sweep
+from ..columns import Columns, Ints, Scope, Strips, covered, either, ragged, sweep
 from ..errors import StudioError
 from ..expr import Pattern
 from ..leaf import Leaf
