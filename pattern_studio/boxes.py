@@ -85,7 +85,8 @@ def _split(first: Ints, last: Ints, size: Ints) -> tuple[Ints, Ints, Ints, Ints,
         (inner, inner_end, np.zeros_like(first), size - 1, body),
         (line_end, line_end, np.zeros_like(first), last % size, tail),
     )
-    return owner, *(np.concatenate([piece[field][piece[4]] for piece in pieces]) for field in range(4))
+    a, b, c, d = (np.concatenate([piece[field][piece[4]] for piece in pieces]) for field in range(4))
+    return owner, a, b, c, d
 
 
 def runs_of(grid: Grid, low: Ints, high: Ints) -> tuple[Ints, Ints, Ints]:

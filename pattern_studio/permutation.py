@@ -11,14 +11,14 @@ ROUNDS = 4  # of the Feistel network: its draws need to look random, not to keep
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
-def keyed(seed: int, number: Ints) -> NDArray[np.uint64]:
+def keyed(seed: int, number: Ints) -> Ints:
     """The key of one permutation for each number."""
     number = np.ascontiguousarray(number, np.int64)
     with np.errstate(over="ignore"):  # arithmetic modulo 2**64 is meant, here and below
         return _mix(number.astype(np.uint64) * GOLDEN + _mix(np.full(number.shape, seed + 1, np.uint64) * GOLDEN))
 
 
-def permuted(value: Ints, key: NDArray[np.uint64], size: Ints) -> Ints:
+def permuted(value: Ints, key: Ints, size: Ints) -> Ints:
     """Where the key's permutation of [0, size) sends each value; values outside stay where they are.
 
     A Feistel network over the next even number of bits, walked until it lands below `size`
@@ -30,12 +30,12 @@ def permuted(value: Ints, key: NDArray[np.uint64], size: Ints) -> Ints:
     return _walked(value, key, size, _forth)
 
 
-def restored(value: Ints, key: NDArray[np.uint64], size: Ints) -> Ints:
+def restored(value: Ints, key: Ints, size: Ints) -> Ints:
     """The inverse of `permuted`."""
     return _walked(value, key, size, _back)
 
 
-def _walked(value: Ints, key: NDArray[np.uint64], size: Ints, step) -> Ints:
+def _walked(value: Ints, key: Ints, size: Ints, step) -> Ints:
     shape = np.shape(value)
     value, size, key = (np.ascontiguousarray(np.broadcast_to(a, shape)).ravel() for a in (value, size, key))
     half = np.maximum((np.frexp(np.maximum(size - 1, 1).astype(float))[1] + 1) // 2, 1).astype(np.uint64)
@@ -53,21 +53,21 @@ def _walked(value: Ints, key: NDArray[np.uint64], size: Ints, step) -> Ints:
     return result.astype(np.int64).reshape(shape)
 
 
-def _forth(v: NDArray, key: NDArray, half: NDArray, mask: NDArray) -> NDArray[np.uint64]:
+def _forth(v: NDArray, key: NDArray, half: NDArray, mask: NDArray) -> Ints:
     left, right = v >> half, v & mask
     for turn in range(ROUNDS):
         left, right = right, left ^ (_mix(key + right * GOLDEN + np.uint64(turn)) & mask)
     return (left << half) | right
 
 
-def _back(v: NDArray, key: NDArray, half: NDArray, mask: NDArray) -> NDArray[np.uint64]:
+def _back(v: NDArray, key: NDArray, half: NDArray, mask: NDArray) -> Ints:
     left, right = v >> half, v & mask
     for turn in reversed(range(ROUNDS)):
         left, right = right ^ (_mix(key + left * GOLDEN + np.uint64(turn)) & mask), left
     return (left << half) | right
 
 
-def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def _mix(x: Ints) -> Ints:
     """A 64-bit finaliser that spreads every bit (the constants of Stafford's Mix13, as in SplitMix64)."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

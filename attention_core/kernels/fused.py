@@ -46,6 +46,6 @@ def _installed() -> bool:
 
 def _interpreted() -> bool:
     """Whether Triton runs its programs on the CPU (TRITON_INTERPRET=1), as the tests do."""
-    from triton import knobs
+    import triton.knobs
 
-    return bool(knobs.runtime.interpret)
+    return bool(triton.knobs.runtime.interpret)

@@ -121,8 +121,8 @@ def _lowered(pattern: Pattern, group: int, problem: Problem, block: tuple[int, i
         order = order_of(fields[0] * (problem.kv_len + 1) + fields[1])
         line, start, stop, kind, ref = (field[order] for field in fields)
         line += group * len(strips) + begin
-        narrow = (field.astype(np.int32) for field in (line, start, stop))
-        parts.append(_Part(*narrow, kind, ref.astype(np.int32), bands, bits))
+        line_of, start, stop, ref = (field.astype(np.int32) for field in (line, start, stop, ref))
+        parts.append(_Part(line_of, start, stop, kind, ref, bands, bits))
         begin += size
         total += len(line)
         if total > MAX_RUNS:

@@ -175,16 +175,15 @@ def _below(bound: Counts, low: Counts, high: Counts, left: Counts, right: Counts
         return n * (n + 1) // 2
 
     # Row i sees max(0, i + bound + 1 - left) - max(0, i + bound + 1 - right) of the keys.
-    return sum(
-        sign * (triangle(high + bound - edge) - triangle(low + bound - edge)) for sign, edge in ((1, left), (-1, right))
-    )
+    seen = triangle(high + bound - left) - triangle(low + bound - left)
+    return seen - (triangle(high + bound - right) - triangle(low + bound - right))
 
 
 def _masks(runs: _Runs, layout: BlockLayout, shape: tuple[int, int]) -> Counts:
     """Pairs of bit masks: each mask is counted once, in the parts that cells cut it into."""
     n, keys = runs.of(TileKind.BITS), runs.grid.keys
     block_k = layout.block[1]
-    refs, which = np.unique(runs.ref[n], return_inverse=True)
+    refs, which = np.unique(runs.ref[n].astype(np.int64), return_inverse=True)
     parts_q, parts_k = max(1, layout.block[0] // runs.grid.rows.size), max(1, block_k // keys.size)
     counts = _mask_parts(layout, refs, parts_q, parts_k)[which, runs.part[n]]  # [runs, parts_k]
     if parts_k == 1:  # cells hold whole tiles: pool along the axis of tiles
