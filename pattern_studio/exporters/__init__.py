@@ -35,7 +35,7 @@ from . import (
 )
 from ._block_mask import to_block_mask
 from ._bundle import MAX_BYTES, parsed, unpack
-from ._frame import Export, Fidelity, Request, Target, Unsupported
+from ._frame import Export, Fidelity, Request, Target, Unsupported, readable
 from ._native import Design, design, schema
 
 TARGETS: dict[str, Target] = {
@@ -179,10 +179,10 @@ def _importer(data: bytes):
 
 def _importer_name(data: bytes) -> str:
     """Which importer a file is for, from its first bytes and its schema."""
-    if data[:2] == b"PK":
+    if data[:4] in (b"PK\x03\x04", b"PK\x05\x06"):  # four bytes: a header length of safetensors can be "PK"
         stated = unpack(data)[0]
     elif data[:1] == b"{":
-        stated = parsed(data)
+        stated = parsed(readable(data, json.MAX_BYTES))
     elif data[:1] == b"[":
         return "minference"
     elif data[8:9] == b"{":

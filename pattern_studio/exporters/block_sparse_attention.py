@@ -18,7 +18,7 @@ def write(request: Request) -> Written:
     at the diagonal, counted from the bottom right. Exact where whole tiles, or whole tiles under causal, are the
     pattern.
 
-    Source: block_sparse_attn_func of mit-han-lab/Block-Sparse-Attention 0.0.1.
+    Source: block_sparse_attn_func of mit-han-lab/Block-Sparse-Attention at 3c3e27b.
 
     >>> import pattern_studio as ps
     >>> from pattern_studio.exporters import check
@@ -45,7 +45,7 @@ def read(source: bytes) -> Pattern:
 TARGET = Target(
     name="block_sparse_attention",
     about="the block mask of MIT's Block-Sparse-Attention",
-    consumer="mit-han-lab/Block-Sparse-Attention 0.0.1, block_sparse_attn_func",
+    consumer="mit-han-lab/Block-Sparse-Attention at 3c3e27b, block_sparse_attn_func",
     suffix=".npz",
     media_type="application/zip",
     write=write,

@@ -16,7 +16,7 @@ def write(request: Request) -> Written:
     are partial, causal diagonals above all, it admits more pairs than the pattern, so it is refused unless cover is
     allowed. Then DeepSpeed needs the token mask besides (`attn_mask`) to be right.
 
-    Source: deepspeed/ops/sparse_attention/sparsity_config.py of DeepSpeed 0.15.
+    Source: deepspeed/ops/sparse_attention/sparsity_config.py of DeepSpeed at 985acb1.
 
     >>> import pattern_studio as ps
     >>> from pattern_studio.exporters import check, export
@@ -42,7 +42,7 @@ def read(source: bytes) -> Pattern:
 TARGET = Target(
     name="deepspeed",
     about="the block layout of DeepSpeed's sparse attention",
-    consumer="DeepSpeed 0.15, SparsityConfig.make_layout",
+    consumer="DeepSpeed at 985acb1, SparsityConfig.make_layout",
     suffix=".npz",
     media_type="application/zip",
     write=write,

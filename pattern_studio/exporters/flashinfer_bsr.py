@@ -24,7 +24,7 @@ def write(request: Request) -> Written:
     Any block (R, C) that divides the lengths, one pattern for all heads. Pass the mask as `mask=` to `plan` (without it
     all blocks are full), and leave its `causal` at False. The arrays without the mask are SciPy's BSR.
 
-    Source: BlockSparseAttentionWrapper.plan of FlashInfer 0.6.
+    Source: BlockSparseAttentionWrapper.plan of FlashInfer at 0090a5f.
 
     >>> import io, numpy as np, pattern_studio as ps
     >>> from pattern_studio.exporters import export
@@ -102,7 +102,7 @@ def read(source: bytes) -> BlockLayout:
 TARGET = Target(
     name="flashinfer_bsr",
     about="a block-sparse matrix with masks inside its blocks, for FlashInfer",
-    consumer="FlashInfer 0.6, BlockSparseAttentionWrapper.plan",
+    consumer="FlashInfer at 0090a5f, BlockSparseAttentionWrapper.plan",
     suffix=".npz",
     media_type="application/zip",
     write=write,

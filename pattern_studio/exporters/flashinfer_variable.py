@@ -20,7 +20,7 @@ def write(request: Request) -> Written:
     asked for are covered. The maps are by KV head: with grouped heads give each group the map that its query heads
     share.
 
-    Source: VariableBlockSparseAttentionWrapper.plan of FlashInfer 0.6.
+    Source: VariableBlockSparseAttentionWrapper.plan of FlashInfer at 0090a5f.
 
     >>> import io, numpy as np, pattern_studio as ps
     >>> from pattern_studio.exporters import export
@@ -88,7 +88,7 @@ def _content(layout: BlockLayout, line: int) -> tuple[bytes, bytes]:
 TARGET = Target(
     name="flashinfer_variable",
     about="blocks of varying sizes, cut where the pattern changes, for FlashInfer",
-    consumer="FlashInfer 0.6, VariableBlockSparseAttentionWrapper.plan",
+    consumer="FlashInfer at 0090a5f, VariableBlockSparseAttentionWrapper.plan",
     suffix=".npz",
     media_type="application/zip",
     write=write,

@@ -21,7 +21,7 @@ def write(request: Request) -> Written:
     pair lies in two slices. Any pattern is exact; one that is neither made of rectangles nor of bands takes a slice
     for each of its stretches. One pattern for all heads.
 
-    Source: flex_flash_attn_func of SandAI-org/MagiAttention 1.0.
+    Source: flex_flash_attn_func of SandAI-org/MagiAttention at 00bb98f.
 
     >>> import io, numpy as np, pattern_studio as ps
     >>> from pattern_studio.exporters import export
@@ -62,7 +62,7 @@ def _shaped(stroke: Stroke) -> list[Stroke]:
 TARGET = Target(
     name="magi_attention",
     about="slices of queries and keys with a mask type each, for MagiAttention",
-    consumer="SandAI-org/MagiAttention 1.0, flex_flash_attn_func",
+    consumer="SandAI-org/MagiAttention at 00bb98f, flex_flash_attn_func",
     suffix=".npz",
     media_type="application/zip",
     write=write,

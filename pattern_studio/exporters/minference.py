@@ -28,7 +28,7 @@ def write(request: Request) -> Written:
     written, exactly. Queries are the keys. Layers that the file does not list get MInference's default, so repeat the
     entry for each layer.
 
-    Source: minference/modules/minference_forward.py and ops/streaming_kernel.py of MInference 0.1.6.
+    Source: MInference, modules/minference_forward.py at 0647e2c and ops/streaming_kernel.py at 070ce7c.
 
     >>> import pattern_studio as ps
     >>> from pattern_studio.exporters import export
@@ -84,7 +84,7 @@ def _pattern(entry: object) -> Pattern:
 TARGET = Target(
     name="minference",
     about="MInference's JSON of head patterns, for windows with sinks",
-    consumer="MInference 0.1.6, kind stream_llm",
+    consumer="MInference at 0647e2c, kind stream_llm",
     suffix=".json",
     media_type="application/json",
     write=write,

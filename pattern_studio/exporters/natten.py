@@ -15,7 +15,7 @@ def write(request: Request) -> Written:
     cutting it off, so a symmetric window is a cover of the pairs that the moved windows add. Queries are the keys,
     one pattern for all heads, and `kernel_size * dilation` must not exceed the length.
 
-    Source: natten.na1d of NATTEN 0.21.
+    Source: natten.na1d; its checks of arguments as of NATTEN at 0bce7af.
 
     >>> import pattern_studio as ps
     >>> from pattern_studio.exporters import check, export
@@ -51,7 +51,7 @@ def write(request: Request) -> Written:
 TARGET = Target(
     name="natten",
     about="the parameters of NATTEN's one-dimensional neighborhood attention",
-    consumer="NATTEN 0.21, na1d",
+    consumer="NATTEN at 0bce7af, na1d",
     suffix=".json",
     media_type="application/json",
     write=write,

@@ -27,7 +27,7 @@ def write(request: Request) -> Written:
     Shapes and dtypes as in BlockLayout: head_group I32 [heads]; indptr I64; start, length, ref I32; kind U8; bands I64
     [bands, 2]; bits U8 [masks, bytes]. `pattern`, `hash`, `problem`, `block`, `layer` are in the metadata.
 
-    Source: https://huggingface.co/docs/safetensors (format of version 0.5 and later).
+    Source: https://huggingface.co/docs/safetensors.
 
     >>> import pattern_studio as ps
     >>> from pattern_studio.exporters import export, read

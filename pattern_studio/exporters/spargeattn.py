@@ -17,7 +17,7 @@ def write(request: Request) -> Written:
     The kernel has no mask inside a block and no causal flag, so partial tiles make it a cover. It takes at least 128
     queries, and quantises q and k to int8 whatever the mask.
 
-    Source: block_sparse_sage2_attn_cuda of thu-ml/SpargeAttn 0.1.
+    Source: block_sparse_sage2_attn_cuda of thu-ml/SpargeAttn at 4ee609e.
 
     >>> import pattern_studio as ps
     >>> from pattern_studio.exporters import check
@@ -40,7 +40,7 @@ def read(source: bytes) -> Pattern:
 TARGET = Target(
     name="spargeattn",
     about="the block map of SpargeAttn",
-    consumer="thu-ml/SpargeAttn 0.1, block_sparse_sage2_attn_cuda",
+    consumer="thu-ml/SpargeAttn at 4ee609e, block_sparse_sage2_attn_cuda",
     suffix=".npz",
     media_type="application/zip",
     write=write,

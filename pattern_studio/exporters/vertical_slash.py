@@ -22,7 +22,7 @@ def write(request: Request) -> Written:
     blocks agree on their keys is exact; elsewhere keys that a part of the block sees are given to all of it, a cover.
     Queries are the keys, and every row needs a key: the kernel divides by the sum of an empty one.
 
-    Source: minference/ops/pit_sparse_flash_attention_v2.py of MInference 0.1.6; the same four tables are those of
+    Source: minference/ops/pit_sparse_flash_attention_v2.py of MInference at 78bb77b; the same four tables are those of
     vLLM's sparse_attn_func.
 
     >>> import pattern_studio as ps
@@ -95,7 +95,7 @@ def _padded(lists: list[NDArray[np.int64]], shape: tuple[int, int]) -> tuple[NDA
 TARGET = Target(
     name="vertical_slash",
     about="blocks and columns for the vertical-slash kernels of MInference and vLLM",
-    consumer="MInference 0.1.6, _triton_mixed_sparse_attention; vLLM's sparse_attn_func",
+    consumer="MInference at 78bb77b, _triton_mixed_sparse_attention; vLLM's sparse_attn_func",
     suffix=".npz",
     media_type="application/zip",
     write=write,

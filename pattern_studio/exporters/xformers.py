@@ -38,7 +38,8 @@ def write(request: Request) -> Written:
     take as many queries as keys and square blocks of 16, 32, 64 or 128 that divide the length. A layout says nothing
     inside a block but what CAUSAL says, so other partial tiles make it a cover.
 
-    Source: LocalAttentionFromBottomRightMask of xFormers 0.0.32; BlockSparseAttention of its components up to 0.0.28.
+    Source: xFormers, LocalAttentionFromBottomRightMask of ops/fmha/attn_bias.py, and BlockSparseAttention of
+    components/attention/blocksparse.py at 2aa5c2c.
 
     >>> import pattern_studio as ps
     >>> from pattern_studio.exporters import check, export
@@ -69,7 +70,7 @@ def write(request: Request) -> Written:
 TARGET = Target(
     name="xformers",
     about="an attention bias of xFormers for windows, else its block-sparse layout",
-    consumer="xFormers 0.0.32 (attention biases), 0.0.28 (block-sparse)",
+    consumer="xFormers, attn_bias.py; its block-sparse attention at 2aa5c2c",
     suffix=".py",
     media_type="text/x-python",
     write=write,

@@ -112,7 +112,7 @@ HOSTILE = {
     "a header of numbers": (lambda: _zip({"header.npy": _npy(LONG)}), "a header of at most"),
     "twice the same name": (lambda: _zip([("header.npy", b""), ("header.npy", b"")]), "two members of one name"),
     "compressed": (lambda: _zip({"header.npy": _npy(LONG)}, zipfile.ZIP_DEFLATED), "stored members, got compressed"),
-    "no zip": (lambda: b"PK" + bytes(100), "a damaged or other one"),
+    "no zip": (lambda: b"PK\x03\x04" + bytes(100), "a damaged or other one"),
 }
 
 

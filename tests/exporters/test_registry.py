@@ -129,6 +129,14 @@ def test_read_tells_formats_apart():
         read_design(file.data)
 
 
+def test_a_safetensors_header_as_long_as_zip_files_begin():
+    """A header of 0x4B50 bytes makes the file begin with "PK"."""
+    data = sample("safetensors")
+    size = int.from_bytes(data[:8], "little")
+    longer = b"PK" + bytes(6) + data[8 : 8 + size].ljust(0x4B50) + data[8 + size :]
+    assert read(longer) == read(data)
+
+
 @pytest.mark.parametrize("name", [name for name, target in TARGETS.items() if target.read])
 def test_readable_targets_read_their_own_files(name):
     pattern, problem = ps.causal & ps.window(127, 0), ps.Problem(256)
