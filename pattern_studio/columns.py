@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from .errors import StudioError
 from .layout import UNBOUNDED
+from .order import order_of
 
 NONE, BAND, SOME, ALL = 0, 1, 2, 3
 MAX_RUNS = 2**27  # runs of one pattern node: about 5 GB of working arrays
@@ -93,13 +94,15 @@ class Columns:
 
     def take(self, index: NDArray | slice) -> Columns:
         """The runs chosen by an index or a mask."""
+        if isinstance(index, np.ndarray) and index.dtype == bool:
+            index = np.flatnonzero(index)  # once, not for every array
         return Columns(*(a[index] for a in (self.strip, self.start, self.stop, self.state, self.lo, self.hi)))
 
 
 def too_many_runs(total: int) -> StudioError:
     """The error for a layout that would not fit."""
     return StudioError(
-        f"this pattern has {total:,} key runs at this block size, more than the {MAX_RUNS:,} that are built; "
+        f"this pattern has about {total:,} key runs at this block size, more than the {MAX_RUNS:,} that are built; "
         "use a larger block, a shorter problem or a coarser pattern"
     )
 
@@ -119,6 +122,12 @@ def uniform(strips: Strips, state: int) -> Columns:
     return intervals(strips, index, strips.key_first[index], strips.key_stop[index], state)
 
 
+def cut(strips: Strips, strip: Ints, start: Ints, stop: Ints) -> tuple[Ints, Ints, NDArray[np.bool_]]:
+    """Key intervals cut to their strips' keys, and which of them are not empty then."""
+    start, stop = np.maximum(start, strips.key_first[strip]), np.minimum(stop, strips.key_stop[strip])
+    return start, stop, start < stop
+
+
 def intervals(
     strips: Strips,
     strip: Ints,
@@ -129,8 +138,7 @@ def intervals(
     hi: int | Ints = UNBOUNDED,
 ) -> Columns:
     """Runs from key intervals in order and apart; cut to each strip's keys, empty ones dropped."""
-    start, stop = np.maximum(start, strips.key_first[strip]), np.minimum(stop, strips.key_stop[strip])
-    keep = start < stop
+    start, stop, keep = cut(strips, strip, start, stop)
     rest = (np.broadcast_to(a, keep.shape)[keep] for a in (np.asarray(state, np.uint8), lo, hi))
     return Columns(strip[keep], start[keep], stop[keep], *rest)
 
@@ -176,9 +184,10 @@ def covered(strips: Strips, strip: Ints, start: Ints, stop: Ints, rows: Ints) ->
     A row's own intervals must be disjoint. Where the rows add up to the strip's height the state is
     ALL, elsewhere SOME. Any order.
     """
-    start, stop = np.maximum(start, strips.key_first[strip]), np.minimum(stop, strips.key_stop[strip])
-    keep = start < stop
-    strip, start, stop, rows = strip[keep], start[keep], stop[keep], np.broadcast_to(rows, keep.shape)[keep]
+    start, stop, keep = cut(strips, strip, start, stop)
+    rows = np.broadcast_to(rows, keep.shape)
+    if not keep.all():
+        strip, start, stop, rows = strip[keep], start[keep], stop[keep], rows[keep]
     key = _scale(strips).key(strip, start)
     order = order_of(key)
     key, strip, start, stop, rows = key[order], strip[order], start[order], stop[order], rows[order]
@@ -187,7 +196,8 @@ def covered(strips: Strips, strip: Ints, start: Ints, stop: Ints, rows: Ints) ->
     if same.any():
         head = np.flatnonzero(np.r_[True, ~same])
         strip, start, stop, rows = strip[head], start[head], stop[head], np.add.reduceat(rows, head)
-    return united(strips, intervals(strips, strip, start, stop, ALL), rows)
+    free = np.full(len(strip), UNBOUNDED)
+    return _united(strips, Columns(strip, start, stop, np.full(len(strip), ALL, np.uint8), -free, free), rows)
 
 
 def united(strips: Strips, runs: Columns, rows: Ints) -> Columns:
@@ -195,17 +205,21 @@ def united(strips: Strips, runs: Columns, rows: Ints) -> Columns:
 
     Among runs that speak for less than the whole strip a row's own must be disjoint.
     """
-    scale = _scale(strips)
-    order = order_of(scale.key(runs.strip, runs.start))
-    runs, rows, height = runs.take(order), rows[order], strips.height
+    order = order_of(_scale(strips).key(runs.strip, runs.start))
+    return _united(strips, runs.take(order), rows[order])
+
+
+def _united(strips: Strips, runs: Columns, rows: Ints) -> Columns:
+    """The same for runs in order."""
+    height = strips.height
     state = np.where(rows == height[runs.strip], runs.state, SOME).astype(np.uint8)
-    overlaps = (runs.start[1:] < runs.stop[:-1]) & (runs.strip[1:] == runs.strip[:-1])
-    if not overlaps.any():
+    overlaps = np.flatnonzero((runs.start[1:] < runs.stop[:-1]) & (runs.strip[1:] == runs.strip[:-1]))
+    if not len(overlaps):
         return _joined(_stated(runs, state))
     crossed = np.zeros(len(strips), bool)
-    crossed[runs.strip[1:][overlaps]] = True
+    crossed[runs.strip[overlaps]] = True
     crossed = crossed[runs.strip]
-    layered = _layered(runs.take(crossed), rows[crossed], height, scale)
+    layered = _layered(runs.take(crossed), rows[crossed], height, _scale(strips))
     return _joined(sort(concatenate([_stated(runs.take(~crossed), state[~crossed]), layered])))
 
 
@@ -232,23 +246,12 @@ def _layered(runs: Columns, rows: Ints, height: Ints, scale: _Scale) -> Columns:
 
 
 def _stated(columns: Columns, state: NDArray[np.uint8]) -> Columns:
-    """The runs with states, free of bands where they are none."""
-    banded = state == BAND
-    lo, hi = np.where(banded, columns.lo, -UNBOUNDED), np.where(banded, columns.hi, UNBOUNDED)
+    """The runs with states, free of bands where they are none any more."""
+    lost = (columns.state == BAND) & (state != BAND)
+    if not lost.any():
+        return replace(columns, state=state)
+    lo, hi = np.where(lost, -UNBOUNDED, columns.lo), np.where(lost, UNBOUNDED, columns.hi)
     return replace(columns, state=state, lo=lo, hi=hi)
-
-
-def order_of(key: Ints) -> Ints | slice:
-    """What sorts integer keys, stably; a slice, which copies nothing, if they are in order."""
-    if (key[1:] >= key[:-1]).all():
-        return slice(None)
-    low, bits = int(key.min()), len(key).bit_length()
-    if (int(key.max()) - low) >> (62 - bits):
-        return np.argsort(key, kind="stable")
-    # Sorting numbers is several times as fast as sorting places, so the places ride along in the low bits.
-    packed = (key - low) << bits | np.arange(len(key))
-    packed.sort()
-    return packed & ((1 << bits) - 1)
 
 
 def shifted(columns: Columns, keys: int | Ints, rows: int | Ints = 0) -> Columns:
@@ -319,37 +322,43 @@ def sweep(strips: Strips, parts: Sequence[Columns], combine: Callable[..., Value
     keys = [(scale.key(p.strip, p.start), scale.key(p.strip, p.stop)) for p in parts]
     ends = [scale.key(index, strips.key_first), scale.key(index, strips.key_stop)]
     cuts = _distinct(np.concatenate([*ends, *(k for pair in keys for k in pair)]))
-    cut = cuts[:-1]
     values = []
     for part, (start, stop) in zip(parts, keys, strict=True):
         if not len(part):
-            none = np.zeros(len(cut), np.uint8)
-            values.append(_value(none, none.astype(np.int64), none.astype(np.int64)))
+            none = np.zeros(max(len(cuts) - 1, 0), np.int64)
+            values.append((none.astype(np.uint8), none, none))
             continue
-        at = np.searchsorted(start, cut, "right") - 1
-        near = np.maximum(at, 0)
-        inside = (at >= 0) & (cut < stop[near])
-        values.append(_value(np.where(inside, part.state[near], NONE), part.lo[near], part.hi[near]))
+        # All starts and stops are cuts: marking them there and adding up tells which run each segment is in.
+        opened, closed = np.zeros(len(cuts), np.int8), np.zeros(len(cuts), np.int8)
+        opened[np.searchsorted(cuts, start)] = 1
+        closed[np.searchsorted(cuts, stop)] = 1
+        run = np.maximum(np.cumsum(opened[:-1], dtype=np.int64) - 1, 0)
+        inside = np.cumsum(opened - closed, dtype=np.int8)[:-1] > 0
+        values.append((np.where(inside, part.state[run], NONE).astype(np.uint8), part.lo[run], part.hi[run]))
     state, lo, hi = combine(*values)
-    strip, start = scale.place(cut)
-    stop = start + np.diff(cuts)
-    keep = (state != NONE) & (start < strips.key_stop[strip])
-    found = Columns(*(a[keep] for a in (strip, start, stop, state, lo, hi)))
-    return _joined(_split_full(strips, found))
+    keep = np.flatnonzero(state)
+    strip, start = scale.place(cuts[keep])
+    stop = start + cuts[keep + 1] - cuts[keep]
+    found = Columns(strip, start, stop, state[keep], lo[keep], hi[keep])
+    # What lies between one strip's keys and the next one's is nobody's.
+    return _joined(_split_full(strips, found.take(start < strips.key_stop[strip])))
 
 
 def _split_full(strips: Strips, columns: Columns) -> Columns:
     """Cut out of BAND runs the stretch that every row keeps: a union of bands can have one."""
-    full_start = np.clip(strips.last[columns.strip] + columns.lo, columns.start, columns.stop)
-    full_stop = np.clip(strips.first[columns.strip] + columns.hi + 1, columns.start, columns.stop)
-    split = (columns.state == BAND) & (full_start < full_stop)
+    bands = np.flatnonzero(columns.state == BAND)
+    part = columns.take(bands)
+    low = np.clip(strips.last[part.strip] + part.lo, part.start, part.stop)
+    high = np.clip(strips.first[part.strip] + part.hi + 1, part.start, part.stop)
+    split = low < high
     if not split.any():
         return columns
-    part = columns.take(split)
-    low, high = full_start[split], full_stop[split]
+    part, low, high = part.take(split), low[split], high[split]
     free = np.full(len(part), UNBOUNDED)
     whole = Columns(part.strip, low, high, np.full(len(part), ALL, np.uint8), -free, free)
-    pieces = [columns.take(~split), replace(part, stop=low), whole, replace(part, start=high)]
+    rest = np.ones(len(columns), bool)
+    rest[bands[split]] = False
+    pieces = [columns.take(rest), replace(part, stop=low), whole, replace(part, start=high)]
     return sort(concatenate([p.take(p.start < p.stop) for p in pieces]))
 
 
@@ -367,12 +376,15 @@ def sort(columns: Columns) -> Columns:
 
 def _joined(columns: Columns) -> Columns:
     """Join neighbouring runs with one state and band."""
-    if len(columns) < 2:
-        return columns
     c = columns
-    same = (c.strip[1:] == c.strip[:-1]) & (c.start[1:] == c.stop[:-1]) & (c.state[1:] == c.state[:-1])
-    same &= (c.lo[1:] == c.lo[:-1]) & (c.hi[1:] == c.hi[:-1])
-    heads = np.flatnonzero(np.r_[True, ~same])
+    after = np.flatnonzero((c.start[1:] == c.stop[:-1]) & (c.strip[1:] == c.strip[:-1])) + 1
+    for field in (c.state, c.lo, c.hi):
+        after = after[field[after] == field[after - 1]]
+    if not len(after):
+        return c
+    head = np.ones(len(c), bool)
+    head[after] = False
+    heads = np.flatnonzero(head)
     return replace(c.take(heads), stop=c.stop[np.r_[heads[1:] - 1, len(c) - 1]])
 
 

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from .columns import Ints
 
 CHUNK_BYTES = 2**24  # compared at a time
+NARROW = 4  # words of a row up to which comparing column by column is faster
 
 
 def distinct_rows(table: NDArray[np.uint8]) -> tuple[Ints, Ints]:
@@ -53,5 +54,10 @@ def _equal(words: NDArray[np.uint64], left: Ints, right: Ints) -> NDArray[np.boo
     step = max(1, CHUNK_BYTES // (words.shape[1] * 8))
     for begin in range(0, len(ask), step):
         part = ask[begin : begin + step]
-        same[part] = (words[left[part]] == words[right[part]]).all(1)
+        if words.shape[1] <= NARROW:
+            same[part] = True
+            for column in words.T:
+                same[part] &= column[left[part]] == column[right[part]]
+        else:
+            same[part] = (words[left[part]] == words[right[part]]).all(1)
     return same

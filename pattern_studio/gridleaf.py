@@ -10,15 +10,13 @@ from reprlib import repr
 import numpy as np
 from numpy.typing import NDArray
 
-from .boxes import boxes_of, runs_of
-from .columns import Columns, Ints, Scope, Strips, covered, either, ragged, sweep
+from .boxes import boxes_of
+from .columns import Columns, Ints, Scope, Strips, either, sweep
 from .distinct import distinct_rows
 from .errors import StudioError
 from .grid import Grid
 from .leaf import Leaf
-from .reach import Reach
-
-Product = tuple[Reach, Reach, Reach]
+from .product import Product, product_columns
 
 
 @dataclass(frozen=True)
@@ -72,20 +70,7 @@ class GridLeaf(Leaf):
 
     def _columns(self, products: tuple[Product, ...], strips: Strips) -> Columns:
         boxes = boxes_of(self.grid, strips.first, strips.last)
-        found = []
-        for product in products:
-            ends = [r.span(low, high) for r, low, high in zip(product, boxes.low, boxes.high, strict=True)]
-            some = _spread(product, boxes.low, boxes.high, *(np.stack(side) for side in zip(*ends, strict=True)))
-            ends = [r.core(low, high) for r, low, high in zip(product, boxes.low, boxes.high, strict=True)]
-            low, high = (np.stack(side) for side in zip(*ends, strict=True))
-            full = np.flatnonzero((low <= high).all(0) & (boxes.cells > 1))
-            # Of a box's cells at least one sees what lies in its span, and all the others too what lies in its core.
-            parts = [(some, np.ones_like(boxes.cells)), ((full, low[:, full], high[:, full]), boxes.cells - 1)]
-            pieces = []
-            for (box, low, high), rows in parts:
-                which, start, stop = runs_of(self.grid, low, high)
-                pieces.append((boxes.owner[box[which]], start, stop, rows[box[which]]))
-            found.append(covered(strips, *(np.concatenate(field) for field in zip(*pieces, strict=True))))
+        found = [product_columns(self.grid, product, boxes, strips) for product in products]
         return found[0] if len(found) == 1 else sweep(strips, found, lambda *values: reduce(either, values))
 
     def signature(self, row: Ints, key: Ints, shape: tuple[int, int], scope: Scope) -> list[Ints]:
@@ -120,16 +105,3 @@ class GridLeaf(Leaf):
         shape = distinct_rows(form.reshape(len(first), -1).view(np.uint8))[1] + 1
         shape = np.where(inside.all(1), shape, -shape)
         return shape[which], low[:, which], high[:, which]
-
-
-def _spread(product: Product, first: Ints, last: Ints, low: Ints, high: Ints) -> tuple[Ints, Ints, Ints]:
-    """The spans as boxes: where one query sees every step-th coordinate, each of them is a box of its own."""
-    box = np.arange(low.shape[1])
-    for dim, reach in enumerate(product):
-        if reach.step > 1:
-            stepped = first[dim, box] == last[dim, box]
-            owner, rank = ragged(np.where(stepped, (high[dim] - low[dim]) // reach.step + 1, 1))
-            box, low, high, stepped = box[owner], low[:, owner], high[:, owner], stepped[owner]
-            low[dim] = np.where(stepped, low[dim] + rank * reach.step, low[dim])
-            high[dim] = np.where(stepped, low[dim], high[dim])
-    return box, low, high

@@ -21,9 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import StudioError
+from .order import order_of
 from .problem import Problem, block_shape
 
 UNBOUNDED = 2**40  # |lo| or |hi| of a band that has no such edge; far beyond any j - i
+SHORT = 4  # tiles of a run, on average, up to which transposing goes tile by tile
 MAX_EXPANDED = 2**31  # cells of the largest dense mask that expand() will build
 
 
@@ -257,6 +259,8 @@ def _transpose(rows: Runs, groups: int, q_blocks: int, kv_blocks: int) -> Runs:
     Between one query block and the next only the stretches whose content changes matter: they
     open and close vertical runs. Opening and closing events of a key block then alternate.
     """
+    if int(rows.length.sum()) <= SHORT * len(rows.length):
+        return _transpose_short(rows, groups, q_blocks, kv_blocks)
     # One line more per group than query blocks: its empty line closes what the last one left open.
     line = rows.line + rows.line // max(q_blocks, 1)
     width = kv_blocks + 1
@@ -294,6 +298,17 @@ def _transpose(rows: Runs, groups: int, q_blocks: int, kv_blocks: int) -> Runs:
     return Runs.from_sorted(
         groups * kv_blocks, column_open, query_open, query_close, code_open >> 32, code_open & 0xFFFFFFFF
     )
+
+
+def _transpose_short(rows: Runs, groups: int, q_blocks: int, kv_blocks: int) -> Runs:
+    """The same where runs are short: tile by tile, with one sort."""
+    owner = np.repeat(np.arange(len(rows.start)), rows.length)
+    offset = np.arange(len(owner)) - np.repeat(np.cumsum(rows.length) - rows.length, rows.length)
+    group, query = np.divmod(rows.line[owner], max(q_blocks, 1))
+    column = group * kv_blocks + rows.start[owner] + offset
+    order = order_of(column * max(q_blocks, 1) + query)
+    owner, column, query = owner[order], column[order], query[order]
+    return Runs.from_sorted(groups * kv_blocks, column, query, query + 1, rows.kind[owner], rows.ref[owner])
 
 
 def _validate(layout: BlockLayout) -> None:

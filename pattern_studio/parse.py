@@ -15,6 +15,7 @@ from .expr import And, Or, Pattern
 from .grid import Grid
 from .leaf import block
 from .patterns import PRIMITIVES
+from .presets import PRESETS
 
 MAX_TEXT = 250_000  # characters: what a slow core reads within a second; longer layouts travel as files
 
@@ -39,8 +40,8 @@ class ParseError(StudioError):
 
 
 def vocabulary() -> dict[str, Any]:
-    """Every word of the language: a Pattern, or what makes one when called."""
-    return PRIMITIVES
+    """Every word of the language, primitives and presets: a Pattern, or what makes one when called."""
+    return {**PRIMITIVES, **PRESETS}
 
 
 @lru_cache(maxsize=256)

@@ -35,20 +35,29 @@ def restored(value: Ints, key: Ints, size: Ints) -> Ints:
     return _walked(value, key, size, _back)
 
 
-def _walked(value: Ints, key: Ints, size: Ints, step) -> Ints:
+def _walked(value: Ints, key: NDArray[np.uint64], size: Ints, step) -> Ints:
     shape = np.shape(value)
-    value, size, key = (np.ascontiguousarray(np.broadcast_to(a, shape)).ravel() for a in (value, size, key))
+    value, key = (np.ascontiguousarray(np.broadcast_to(a, shape)).ravel() for a in (value, key))
+    size = np.asarray(size)
+    if size.size and (size == size.flat[0]).all():
+        size = size.flat[0] + np.zeros(1, np.int64)  # one for all, which is the usual case
+    else:
+        size = np.ascontiguousarray(np.broadcast_to(size, shape)).ravel()
     half = np.maximum((np.frexp(np.maximum(size - 1, 1).astype(float))[1] + 1) // 2, 1).astype(np.uint64)
-    mask = (np.uint64(1) << half) - np.uint64(1)
-    limit, result = size.astype(np.uint64), value.astype(np.uint64)
+    mask, limit = (np.uint64(1) << half) - np.uint64(1), size.astype(np.uint64)
+    result = value.astype(np.uint64)
     inside = (value >= 0) & (value < size)
     walking = slice(None) if inside.all() else np.flatnonzero(inside)
     now = result[walking]
+
+    def of(each: NDArray) -> NDArray:
+        return each if len(each) == 1 else each[walking]
+
     with np.errstate(over="ignore"):
         while len(now):
-            now = step(now, key[walking], half[walking], mask[walking])
+            now = step(now, key[walking], of(half), of(mask))
             result[walking] = now
-            on = np.flatnonzero(now >= limit[walking])
+            on = np.flatnonzero(now >= of(limit))
             walking, now = on if isinstance(walking, slice) else walking[on], now[on]
     return result.astype(np.int64).reshape(shape)
 

@@ -38,6 +38,15 @@ class Reach:
         """What all of the queries `first..last` see: an interval, empty where its low is above its high."""
         return self.low[last], np.where((first < last) & (self.step > 1), -1, self.high[first])
 
+    def even(self, first: Ints, last: Ints) -> NDArray[np.bool_]:
+        """Whether both ends move along with the queries `first..last`."""
+        return self._bends[first] == self._bends[last]
+
+    @cached_property
+    def _bends(self) -> Ints:
+        """How often, up to each query, an end did not move along."""
+        return np.cumsum(np.r_[False, (np.diff(self.low) != 1) | (np.diff(self.high) != 1)])
+
     @cached_property
     def _bounds(self) -> tuple[Ints, Ints]:
         """The lowest coordinate seen from q on, and the highest seen up to q."""

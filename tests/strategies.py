@@ -84,6 +84,9 @@ leaves = st.one_of(
     ),
     st.builds(ps.prefix, small),
     st.builds(ps.vertical, positions),
+    st.integers(1, 20).flatmap(
+        lambda n: st.builds(ps.comb, st.just(n), st.lists(st.integers(0, n - 1), max_size=4).map(tuple))
+    ),
     st.builds(ps.slash, st.one_of(positions, st.builds(range, small, st.integers(0, 60), st.integers(1, 20)))),
     st.builds(lambda levels, offset: ps.longnet(*zip(*levels, strict=True), offset=offset), scales, small),
     st.builds(ps.hierarchical, scales),

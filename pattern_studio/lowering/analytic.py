@@ -15,11 +15,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..columns import ALL, MAX_RUNS, SOME, Ints, Scope, Strips, order_of, too_many_runs
+from ..columns import ALL, MAX_RUNS, SOME, Ints, Scope, Strips, too_many_runs
 from ..distinct import distinct_rows
 from ..errors import StudioError
 from ..expr import Pattern
 from ..layout import BlockLayout, Runs, TileKind
+from ..order import order_of
 from ..problem import Problem, block_shape
 from .settle import settle
 from .tiles import tile_runs

@@ -11,11 +11,12 @@ import itertools
 import numpy as np
 from numpy.typing import NDArray
 
-from ..columns import Columns, Ints, Scope, Strips, order_of, ragged, sort
+from ..columns import Columns, Ints, Scope, Strips, ragged, sort
 from ..distinct import distinct_rows
 from ..errors import StudioError
 from ..expr import Pattern
 from ..layout import TileKind
+from ..order import order_of
 
 MAX_MASK_BYTES = 2**31  # of the table of unique bit masks
 CHUNK_PAIRS = 2**22  # pairs evaluated at a time

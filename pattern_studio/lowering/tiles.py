@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..columns import ALL, BAND, SOME, Columns, Ints, Strips, concatenate, order_of
+from ..columns import ALL, BAND, SOME, Columns, Ints, Strips, concatenate
 from ..layout import UNBOUNDED
+from ..order import order_of
 
 
 def tile_runs(columns: Columns, strips: Strips, kv_len: int, block_k: int) -> Columns:

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..columns import ALL, SOME, Columns, Ints, Scope, Strips, band, intervals, ragged
+from ..columns import ALL, BAND, SOME, UNBOUNDED, Columns, Ints, Scope, Strips, band, intervals, ragged
 from ..expr import Pattern
 from ..leaf import Leaf
 
@@ -53,7 +53,10 @@ class Dilated(Leaf):
         tap = (low[strip] + rank) * self.rate
         start = strips.first[strip] + np.where(joined[strip], -self.left * self.rate, tap)
         stop = strips.last[strip] + np.where(joined[strip], self.right * self.rate, tap) + 1
-        return intervals(strips, strip, start, stop, np.where(strips.height[strip] == 1, ALL, SOME))
+        state = np.where(joined[strip], SOME, np.where(strips.height[strip] == 1, ALL, BAND))
+        alone = state == BAND  # one diagonal by itself
+        lo, hi = np.where(alone, tap, -UNBOUNDED), np.where(alone, tap, UNBOUNDED)
+        return intervals(strips, strip, start, stop, state, lo, hi)
 
     def signature(self, row: Ints, key: Ints, shape: tuple[int, int], scope: Scope) -> list[Ints]:
         return [np.clip(key - row, -self.left * self.rate - shape[1], self.right * self.rate + shape[0])]

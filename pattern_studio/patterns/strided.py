@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..columns import ALL, SOME, Columns, Ints, Scope, Strips, intervals, ragged, uniform
+from ..columns import ALL, BAND, SOME, UNBOUNDED, Columns, Ints, Scope, Strips, intervals, ragged, uniform
 from ..expr import Pattern
 from ..leaf import Leaf
 
@@ -45,7 +45,10 @@ class Strided(Leaf):
         move = (low[strip] + rank) * self.stride
         start = np.where(joined[strip], strips.key_first[strip], strips.first[strip] + move)
         stop = np.where(joined[strip], strips.key_stop[strip], strips.last[strip] + move + 1)
-        return intervals(strips, strip, start, stop, np.where(strips.height[strip] == 1, ALL, SOME))
+        state = np.where(joined[strip], SOME, np.where(strips.height[strip] == 1, ALL, BAND))
+        band = state == BAND  # one diagonal by itself
+        lo, hi = np.where(band, move, -UNBOUNDED), np.where(band, move, UNBOUNDED)
+        return intervals(strips, strip, start, stop, state, lo, hi)
 
     def signature(self, row: Ints, key: Ints, shape: tuple[int, int], scope: Scope) -> list[Ints]:
         return [(key - row) % self.stride]
