@@ -1,0 +1,85 @@
+"""What several commands ask for and how they print: the pattern, the problem, the block, the capture, figures."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING, Any
+
+from ..errors import StudioError
+from ..problem import Problem, block_shape
+
+if TYPE_CHECKING:  # torch is only imported by the commands that read a capture
+    from ..capture import Capture
+
+
+def add_pattern(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("pattern", help='such as "causal & (window(63, 0) | sink(4))"')
+
+
+def add_problem(parser: argparse.ArgumentParser, *, layer: bool = True) -> None:
+    parser.add_argument("--q-len", type=int, required=True, help="query rows, in tokens")
+    parser.add_argument("--kv-len", type=int, help="keys, in tokens (as q-len)")
+    parser.add_argument("--q-offset", type=int, help="position of query row 0 (kv-len - q-len)")
+    parser.add_argument("--heads", type=int, default=1, help="query heads (1)")
+    parser.add_argument("--docs", help="document lengths, such as 3,5,8")
+    add_block(parser)
+    if layer:
+        parser.add_argument("--layer", type=int, help="for patterns that differ by layer")
+
+
+def add_block(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--block", default="128", help="tokens, 128 or 128x8 (128)")
+
+
+def add_capture(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--capture", default="bundled", help="a capture file, or 'bundled' (the default)")
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def problem(options: argparse.Namespace) -> Problem:
+    docs = None if options.docs is None else tuple(numbers("--docs", options.docs, ","))
+    kv_len = options.q_len if options.kv_len is None else options.kv_len
+    return Problem(options.q_len, kv_len, options.q_offset, options.heads, docs)
+
+
+def block(options: argparse.Namespace) -> tuple[int, int]:
+    sizes = numbers("--block", options.block.replace(",", "x"), "x")
+    return block_shape(sizes[0] if len(sizes) == 1 else sizes)
+
+
+def capture(options: argparse.Namespace) -> Capture:
+    from ..capture import Capture, bundled
+
+    return bundled() if options.capture == "bundled" else Capture.load(options.capture)
+
+
+def numbers(name: str, text: str, separator: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(separator)]
+    except ValueError:
+        raise StudioError(f"{name} takes whole numbers separated by {separator!r}, got {text!r}") from None
+
+
+def print_json(values: dict[str, Any]) -> None:
+    print(json.dumps(values, indent=2, allow_nan=False))
+
+
+def print_lines(values: dict[str, Any]) -> None:
+    """One line a value; a nested dict is one line of its values."""
+    for key, value in values.items():
+        inner = ", ".join(f"{k} {_shown(v)}" for k, v in value.items()) if isinstance(value, dict) else _shown(value)
+        print(f"{key.replace('_', ' '):18}{inner}")
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, float):
+        return f"{value:.3g}"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return str(value)

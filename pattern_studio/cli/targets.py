@@ -1,0 +1,18 @@
+"""`pattern-studio targets`: what export can write."""
+
+from __future__ import annotations
+
+import argparse
+
+ABOUT = "the libraries and formats that export knows"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """None."""
+
+
+def run(options: argparse.Namespace) -> None:
+    from ..exporters import TARGETS
+
+    for target in TARGETS.values():
+        print(f"{target.name:24}{target.about}")
