@@ -6,15 +6,21 @@
 276250
 """
 
+from . import generators
 from .columns import Scope
+from .conventions import check, read_config, read_flash
+from .diff import diff
 from .errors import StudioError
+from .explain import explain
 from .expr import Pattern
 from .grid import Grid as grid  # noqa: N813 - a word of the language
 from .layout import BlockLayout, TileKind
 from .leaf import block
-from .lowering import dense_mask, lower
+from .lowering import dense_mask, from_mask, lower
+from .lowering.lossy import cover, strict, threshold
 from .parse import ParseError, parse, vocabulary
 from .patterns import PRIMITIVES
+from .plot import draw
 from .presets import (
     a_shape,
     axial_image,
@@ -42,6 +48,7 @@ from .presets import (
     vertical_slash,
 )
 from .problem import Problem
+from .reading import read_block_mask, read_mask, read_mask_mod
 
 __version__ = "0.1.0"
 
@@ -89,19 +96,26 @@ __all__ = [
     "blocks",
     "butterfly",
     "causal",
+    "check",
     "chunk",
     "comb",
+    "cover",
     "deepspeed_fixed",
     "deepspeed_longformer",
     "deepspeed_variable",
     "dense",
     "dense_mask",
+    "diff",
     "dilated",
     "docs",
+    "draw",
     "empty",
     "expander",
     "exphormer",
+    "explain",
+    "from_mask",
     "gemma",
+    "generators",
     "globals",
     "grid",
     "h_transformer",
@@ -124,6 +138,11 @@ __all__ = [
     "radial",
     "radial_video",
     "random",
+    "read_block_mask",
+    "read_config",
+    "read_flash",
+    "read_mask",
+    "read_mask_mod",
     "rect",
     "sink",
     "slash",
@@ -131,8 +150,10 @@ __all__ = [
     "sparse_transformer_fixed",
     "sparse_transformer_strided",
     "streaming_llm",
+    "strict",
     "strided",
     "swin",
+    "threshold",
     "tile_window",
     "vertical",
     "vertical_slash",

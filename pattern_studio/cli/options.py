@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..errors import StudioError
+from ..layout import BlockLayout
+from ..lowering.lossy import Lossy, cover, strict, threshold
 from ..problem import Problem, block_shape
 
 if TYPE_CHECKING:  # torch is only imported by the commands that read a capture
@@ -40,6 +44,10 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
+def add_lossy(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--lossy", help="settle the partial tiles too, and count: cover, strict or threshold=0.5")
+
+
 def problem(options: argparse.Namespace) -> Problem:
     docs = None if options.docs is None else tuple(numbers("--docs", options.docs, ","))
     kv_len = options.q_len if options.kv_len is None else options.kv_len
@@ -55,6 +63,20 @@ def capture(options: argparse.Namespace) -> Capture:
     from ..capture import Capture, bundled
 
     return bundled() if options.capture == "bundled" else Capture.load(options.capture)
+
+
+def settle(text: str) -> Callable[[BlockLayout], Lossy]:
+    """The lossy lowering that a text names."""
+    name, _, share = text.partition("=")
+    if text in ("cover", "strict"):
+        return {"cover": cover, "strict": strict}[text]
+    try:
+        limit = float(share) if name == "threshold" else None
+    except ValueError:
+        limit = None
+    if limit is None:
+        raise StudioError(f"--lossy takes cover, strict or threshold=SHARE (such as threshold=0.5), got {text!r}")
+    return partial(threshold, share=limit)
 
 
 def numbers(name: str, text: str, separator: str) -> list[int]:
