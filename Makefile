@@ -5,7 +5,7 @@ RUN    := $(VENV)/bin/
 # Threads that wait for work sleep instead of spinning: on shared cores spinning costs many times the work.
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: app test check types test-gpu bench gallery clean
+.PHONY: app test check test-gpu bench gallery clean
 
 app: $(VENV)/app.done        ## open Pattern Studio at http://localhost:8501
 	$(RUN)pattern-studio app
@@ -14,12 +14,10 @@ test: $(VENV)/test.done      ## checks, then the whole test suite
 	$(MAKE) check
 	$(RUN)python -m pytest -n 2 --dist loadscope --timeout 600
 
-check: $(VENV)/test.done     ## formatting, lint and import directions
+check: $(VENV)/test.done     ## formatting, lint, import directions and types
 	$(RUN)ruff format --check .
 	$(RUN)ruff check .
 	$(RUN)lint-imports
-
-types: $(VENV)/test.done     ## pyright; joins `check` when its last findings are settled
 	$(RUN)pyright
 
 test-gpu:                    ## the same kernels on the GPU of this machine, with the python that has CUDA torch

@@ -82,10 +82,7 @@ def settling(
         whole = read_block_mask(
             tiles, shape, q_len=problem.q_len, kv_len=problem.kv_len, q_offset=problem.offset
         ).pattern
-        exact, kept, settled = (
-            analyze(p, capture, block=shape, layers=[subject.number], metrics=["recall"]).recall.mean
-            for p in (pattern, pattern & whole, whole)
-        )
+        exact, kept, settled = (_recall(p, capture, subject.number, shape) for p in (pattern, pattern & whole, whole))
         name = lossy.name
         changed = lossy.pairs_added, lossy.pairs_dropped, lossy.rows_emptied
         found.append(LayerSettling(subject.number, *changed, exact - kept, settled - kept))
@@ -95,3 +92,9 @@ def settling(
         sum(layer.mass_added for layer in found) / len(found),
         found,
     )
+
+
+def _recall(pattern: Pattern, capture: Capture, layer: int, block: tuple[int, int]) -> float:
+    figures = analyze(pattern, capture, block=block, layers=[layer], metrics=["recall"]).recall
+    assert figures is not None  # it was asked for
+    return figures.mean
