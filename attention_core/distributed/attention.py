@@ -1,0 +1,147 @@
+"""distributed_block_sparse_attention(): one pattern over a sequence that is sharded over ranks."""
+
+from __future__ import annotations
+
+from typing import Literal, overload
+
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+
+from pattern_studio.errors import StudioError
+
+from ..ops import block_sparse_attention
+from .agreement import agree
+from .exchange import packed, placed, start, unpacked
+from .merge import merge
+from .plan import DistributedPlan
+
+Group = DeviceMesh | dist.ProcessGroup | None
+
+
+@overload
+def distributed_block_sparse_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    plan: DistributedPlan,
+    mesh: Group = None,
+    *,
+    scale: float | None = None,
+    return_lse: Literal[False] = False,
+    backend: str = "auto",
+    deterministic: bool = False,
+) -> Tensor: ...
+
+
+@overload
+def distributed_block_sparse_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    plan: DistributedPlan,
+    mesh: Group = None,
+    *,
+    scale: float | None = None,
+    return_lse: Literal[True],
+    backend: str = "auto",
+    deterministic: bool = False,
+) -> tuple[Tensor, Tensor]: ...
+
+
+def distributed_block_sparse_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    plan: DistributedPlan,
+    mesh: Group = None,
+    *,
+    scale: float | None = None,
+    return_lse: bool = False,
+    backend: str = "auto",
+    deterministic: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """`block_sparse_attention` over a sequence whose tokens are sharded over the ranks of a group.
+
+    Shapes, on each rank: q [batch, heads, local q_len, head_dim]; k [batch, kv_heads, local kv_len,
+    head_dim]; v [batch, kv_heads, local kv_len, value_dim]: the rows of the whole tensors at
+    `plan.query_positions` and `plan.key_positions`. Returns this rank's rows of what one device
+    would return, forward and backward. All ranks must call it, with one plan's parts, in one order.
+
+    `mesh` is a one-dimensional DeviceMesh or a process group (the default group if None). Keys of
+    other ranks travel while the rank runs on its own; the parts are joined by their LSE, in LSE's
+    dtype. Each rank's part of a half-precision output is rounded once more than on one device.
+
+    Raises StudioError where this rank's input does not fit its plan, and on every rank where their
+    calls differ.
+    """
+    if not isinstance(plan, DistributedPlan):
+        raise StudioError(
+            f"plan must be a DistributedPlan, got {type(plan).__name__}; "
+            "make one with attention_core.distributed.distributed_plan(layout, ranks, rank)"
+        )
+    group = _group(mesh, plan)
+    _check(q, k, v, plan)
+    agree(q, k, v, plan, f"scale {scale}, backend {backend}, deterministic {deterministic}", group)
+
+    rows, parts = packed(k, v), []
+    own, _ = plan.steps[0]
+    coming = _send(rows, plan, 1, group)
+    parts.append(_run(q, k, v, own, scale, backend, deterministic))
+    for number, (part, transfer) in enumerate(plan.steps[1:], 1):
+        assert coming is not None
+        assert transfer is not None
+        arrived = placed(coming, transfer, part.problem.kv_len * plan.kv_heads)
+        # A ring passes on what has just arrived, while the rank runs on it.
+        coming = _send(arrived, plan, number + 1, group)
+        there = unpacked(arrived, plan.kv_heads, q.shape[0], k.shape[3], v.shape[3])
+        parts.append(_run(q, *there, part, scale, backend, deterministic))
+    out, lse = merge(parts)
+    return (out, lse) if return_lse else out
+
+
+def _send(rows: Tensor, plan: DistributedPlan, step: int, group: dist.ProcessGroup) -> Tensor | None:
+    transfer = plan.steps[step][1] if step < len(plan.steps) else None
+    return None if transfer is None else start(rows, transfer, group)
+
+
+def _run(q, k, v, part, scale, backend, deterministic) -> tuple[Tensor, Tensor]:
+    return block_sparse_attention(
+        q, k, v, part, scale=scale, return_lse=True, backend=backend, deterministic=deterministic
+    )
+
+
+def _group(mesh: Group, plan: DistributedPlan) -> dist.ProcessGroup:
+    if isinstance(mesh, DeviceMesh):
+        if mesh.ndim != 1:
+            raise StudioError(f"expected a mesh of one dimension, got {mesh.ndim}; take one with mesh['name']")
+        group = mesh.get_group()
+    else:
+        group = dist.group.WORLD if mesh is None else mesh
+    if group is None:
+        raise StudioError("there is no process group; call torch.distributed.init_process_group() first")
+    size, rank = dist.get_world_size(group), dist.get_rank(group)
+    if (size, rank) != (plan.needs.ranks, plan.rank):
+        raise StudioError(
+            f"the plan is for rank {plan.rank} of {plan.needs.ranks}, this is rank {rank} of {size}; "
+            "make it with distributed_plan(layout, dist.get_world_size(group), dist.get_rank(group))"
+        )
+    return group
+
+
+def _check(q: Tensor, k: Tensor, v: Tensor, plan: DistributedPlan) -> None:
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if not isinstance(x, Tensor) or x.ndim != 4:
+            got = list(x.shape) if isinstance(x, Tensor) else type(x).__name__
+            raise StudioError(f"{name} must be a tensor [batch, heads, local length, dim], got {got}")
+    lengths = int(plan.needs.queries.lengths[plan.rank]), int(plan.needs.keys.lengths[plan.rank])
+    if (q.shape[2], k.shape[2]) != lengths or v.shape[2] != k.shape[2]:
+        raise StudioError(
+            f"rank {plan.rank} holds {lengths[0]} query rows and {lengths[1]} keys, got {q.shape[2]} rows, "
+            f"{k.shape[2]} keys and {v.shape[2]} values; shard with plan.query_positions and plan.key_positions"
+        )
+    if k.shape[1] != plan.kv_heads or v.shape[1] != plan.kv_heads:
+        raise StudioError(
+            f"the plan is for {plan.kv_heads} KV heads, got {k.shape[1]} of k and {v.shape[1]} of v; "
+            "make it with kv_heads=..."
+        )

@@ -1,0 +1,209 @@
+"""DistributedPlan: what one rank runs, what it sends and receives, and what that costs, known before it runs."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pattern_studio.errors import StudioError
+from pattern_studio.layout import BlockLayout
+
+from ..plan import Plan
+from ..plan import plan as local_plan
+from .needs import Needs, needs
+from .stages import Stage, stage
+
+MODES = ("fetch", "ring")
+DENSE = 0.5  # of a ring's traffic: from there on the ring's plain neighbour exchange is taken
+
+
+@dataclass(frozen=True, eq=False)
+class Transfer:
+    """One all-to-all of a rank: which rows of its shard go out, and where in the stage's buffer rows arrive.
+
+    Rows are those of `[kv_heads * keys]`, KV head by KV head. `send` and `place` are int64 index
+    tensors, in the order of the peer rank, then KV head, then position; `sent` and `received` count
+    them by peer. `place` None: what arrives is the whole buffer, in order.
+    """
+
+    send: Tensor | None
+    sent: list[int]
+    received: list[int]
+    place: Tensor | None
+
+
+@dataclass(frozen=True, eq=False)
+class DistributedPlan:
+    """A layout over the ranks of one group, as one rank runs it. Made by `distributed_plan()`.
+
+    `steps` are (plan over the keys in the buffer, the transfer that filled it); the first step has no
+    transfer: it runs on the rank's own keys.
+    """
+
+    needs: Needs
+    rank: int
+    mode: str
+    steps: tuple[tuple[Plan, Transfer | None], ...]
+    fingerprint: str
+    agreed: set[str] = field(repr=False)  # calls that all ranks were found to make alike
+
+    @property
+    def kv_heads(self) -> int:
+        """KV heads of the whole model's k and v: heads are not sharded."""
+        return len(self.needs.kind_of)
+
+    @property
+    def device(self) -> torch.device:
+        """Where this rank's q, k and v must be."""
+        return self.steps[0][0].device
+
+    @property
+    def query_positions(self) -> Tensor:
+        """The global query row of each local one, int64 [local q_len]: `x[..., plan.query_positions, :]`."""
+        return torch.from_numpy(self.needs.queries.positions(self.rank))
+
+    @property
+    def key_positions(self) -> Tensor:
+        """The global key of each local one, int64 [local kv_len]."""
+        return torch.from_numpy(self.needs.keys.positions(self.rank))
+
+    def bytes_between(self, head_dim: int, value_dim: int, itemsize: int, batch: int = 1) -> np.ndarray:
+        """Bytes of K and V that each rank sends to each other in a forward pass, int64 [from, to].
+
+        A backward pass returns as many, of the gradients.
+        """
+        keys = self.needs.keys_between
+        if self.mode == "ring":
+            keys = np.zeros_like(keys)
+            for rank in range(self.needs.ranks):  # every shard but the one that the neighbour started with
+                others = self.needs.keys.lengths.sum() - self.needs.keys.lengths[(rank + 1) % self.needs.ranks]
+                keys[rank, (rank + 1) % self.needs.ranks] = others * self.kv_heads
+            np.fill_diagonal(keys, 0)
+        return keys * (head_dim + value_dim) * itemsize * batch
+
+    def __str__(self) -> str:
+        n = self.needs
+        sent, pairs = int(n.keys_between.sum()), n.pairs
+        share = f"{sent / n.ring_keys:.2%} of a ring's" if n.ring_keys else "none"
+        return (
+            f"{n.ranks} ranks, {n.way}, {self.mode}: keys sent {sent:,} over all KV heads, {share}; "
+            f"pairs a rank {int(pairs.min()):,} to {int(pairs.max()):,}, "
+            f"so at most {n.ranks / n.imbalance:.3g} times as fast as one"
+        )
+
+
+def distributed_plan(
+    layout: BlockLayout,
+    ranks: int,
+    rank: int,
+    *,
+    kv_heads: int | None = None,
+    way: str = "auto",
+    mode: str = "auto",
+    device: torch.device | str | None = None,
+) -> DistributedPlan:
+    """Deal a layout out to `ranks` and make what `rank` runs on `device`. Every rank makes its own, from one layout.
+
+    `kv_heads` is the number of KV heads of k and v (the layout's heads if None); `way` how tokens are
+    dealt out (`contiguous`, `zigzag`, `balanced`, or "auto", see `needs`); `mode` how keys travel:
+    "fetch" sends each rank the keys that its rows read and no other, "ring" passes whole shards from
+    neighbour to neighbour, and "auto" fetches where that sends less than half of what the ring would.
+    Needs no process group, so traffic and balance can be counted for any number of ranks.
+
+    >>> import pattern_studio as ps
+    >>> layout = ps.lower(ps.parse("causal & (window(4095, 0) | sink(64))"), q_len=131072, block=128)
+    >>> print(distributed_plan(layout, ranks=4, rank=0))
+    4 ranks, contiguous, fetch: keys sent 12,672 over all KV heads, 3.22% of a ring's; \
+pairs a rank 133,414,912 to 142,606,336, so at most 3.94 times as fast as one
+    """
+    if not isinstance(layout, BlockLayout):
+        raise StudioError(f"distributed_plan() takes a BlockLayout, got {type(layout).__name__}; lower the pattern")
+    layout.validate()
+    if not 0 <= rank < ranks:
+        raise StudioError(f"rank must lie between 0 and {ranks - 1}, got {rank}")
+    found = needs(layout, ranks, layout.problem.heads if kv_heads is None else kv_heads, way)
+    if mode == "auto":
+        mode = "fetch" if found.keys_between.sum() < DENSE * found.ring_keys else "ring"
+    if mode not in MODES:
+        raise StudioError(f"mode must be one of auto, {', '.join(MODES)}, got {mode!r}")
+    owned = np.tile(found.key_owner, (len(found.kinds), 1))
+    own = stage(found, rank, owned == rank)
+    steps: list[tuple[Plan, Transfer | None]] = [(local_plan(own.layout, device), None)]
+    if mode == "fetch" and found.keys_between.any():
+        read = np.stack([found.read(rank, kind) for kind in range(len(found.kinds))])
+        far = stage(found, rank, read & (owned != rank))
+        made = local_plan(far.layout, device)
+        steps.append((made, _fetch(found, rank, far, made.device)))
+    if mode == "ring":
+        sizes = found.keys.lengths * len(found.kind_of)
+        for step in range(1, ranks):
+            there = stage(found, rank, owned == (rank - step) % ranks)
+            passed = Transfer(
+                None,
+                [int(sizes[(rank - step + 1) % ranks]) if peer == (rank + 1) % ranks else 0 for peer in range(ranks)],
+                [int(sizes[(rank - step) % ranks]) if peer == (rank - 1) % ranks else 0 for peer in range(ranks)],
+                None,
+            )
+            steps.append((local_plan(there.layout, device), passed))
+    return DistributedPlan(found, rank, mode, tuple(steps), _fingerprint(found, mode), set())
+
+
+def _fetch(needs: Needs, rank: int, far: Stage, device: torch.device) -> Transfer:
+    block_k, ranks = needs.layout.block[1], needs.ranks
+    starts = np.zeros(needs.layout.kv_blocks, np.int64)  # of each own tile in the shard, in keys
+    mine = np.flatnonzero(needs.key_owner == rank)
+    starts[mine] = np.arange(len(mine)) * block_k
+    send, sent = [], []
+    for peer in range(ranks):
+        tiles = [
+            np.flatnonzero(needs.read(peer, kind) & (needs.key_owner == rank)) if peer != rank else mine[:0]
+            for kind in range(len(needs.kinds))
+        ]
+        rows = [
+            head * int(needs.keys.lengths[rank]) + _keys(starts[tiles[kind]], needs.widths[tiles[kind]])
+            for head, kind in enumerate(needs.kind_of)
+        ]
+        send += rows
+        sent.append(sum(map(len, rows)))
+    stands = [far.places(kind) for kind in range(len(needs.kinds))]
+    place, received = [], []
+    for peer in range(ranks):
+        rows = []
+        for head, kind in enumerate(needs.kind_of):
+            tiles, places = stands[kind]
+            from_peer = needs.key_owner[tiles] == peer
+            keys = _keys(places[from_peer] * block_k, needs.widths[tiles[from_peer]])
+            rows.append(head * far.layout.problem.kv_len + keys)
+        place += rows
+        received.append(sum(map(len, rows)))
+    send_index, place_index = (torch.from_numpy(np.concatenate(rows)).to(device) for rows in (send, place))
+    return Transfer(send_index, sent, received, place_index)
+
+
+def _keys(start: np.ndarray, width: np.ndarray) -> np.ndarray:
+    """The keys of tiles that start at `start` and hold `width` keys, one after another."""
+    total = np.cumsum(width)
+    return np.repeat(start - (total - width), width) + np.arange(total[-1] if len(total) else 0)
+
+
+def _fingerprint(needs: Needs, mode: str) -> str:
+    """Of everything that all ranks of a plan share."""
+    layout, made = needs.layout, hashlib.sha256()
+    made.update(repr((layout.problem, layout.block, needs.ranks, len(needs.kind_of), needs.way, mode)).encode())
+    rows = layout.rows
+    for array in (
+        layout.head_group,
+        rows.indptr,
+        rows.start,
+        rows.length,
+        rows.kind,
+        rows.ref,
+        layout.bands,
+        layout.bits,
+    ):
+        made.update(np.ascontiguousarray(array).tobytes())
+    return made.hexdigest()

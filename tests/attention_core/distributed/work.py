@@ -1,0 +1,107 @@
+"""What the tests' ranks do: functions that a fresh process can import."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+import pattern_studio as ps
+from attention_core import plan
+from attention_core.distributed import distributed_block_sparse_attention, distributed_plan
+from attention_core.ops import block_sparse_attention
+
+
+def shard(x: Tensor, positions: Tensor) -> Tensor:
+    return x[:, :, positions].detach().clone().requires_grad_()
+
+
+def both_passes(rank, group, text, problem, block, tensors, options):
+    """(rows, out, lse, key rows, dq, dk, dv) of this rank, for upstream gradients of the whole."""
+    made = _plan(rank, group, text, problem, block, tensors, options)
+    rows, keys = made.query_positions, made.key_positions
+    q, k, v = shard(tensors["q"], rows), shard(tensors["k"], keys), shard(tensors["v"], keys)
+    out, lse = distributed_block_sparse_attention(q, k, v, made, group, return_lse=True)
+    seen = torch.where(lse == -torch.inf, 0.0, lse)
+    ((out * tensors["dout"][:, :, rows]).sum() + (seen * tensors["dlse"][:, :, rows]).sum()).backward()
+    gradients = [x.grad.double().numpy() for x in (q, k, v)]
+    return rows.numpy(), out.detach().double().numpy(), lse.detach().double().numpy(), keys.numpy(), *gradients
+
+
+def one_device(text, problem, block, tensors):
+    """(out, lse, dq, dk, dv) of the whole on one device."""
+    made = plan(ps.lower(ps.parse(text), problem, block=block))
+    q, k, v = (tensors[name].clone().requires_grad_() for name in "qkv")
+    out, lse = block_sparse_attention(q, k, v, made, return_lse=True)
+    seen = torch.where(lse == -torch.inf, 0.0, lse)
+    ((out * tensors["dout"]).sum() + (seen * tensors["dlse"]).sum()).backward()
+    return tuple(x.double().numpy() for x in (out.detach(), lse.detach(), q.grad, k.grad, v.grad))
+
+
+def sent_keys(rank, group, text, problem, block, tensors, options):
+    """Elements that this rank really hands to all-to-all for other ranks, by a count at the collective."""
+    import torch.distributed._functional_collectives as collectives
+
+    from attention_core.distributed import exchange
+
+    counted = 0
+
+    def counting(rows, received, sent, group):
+        nonlocal counted
+        assert len(rows) == sum(sent)
+        counted += (sum(sent) - sent[rank]) * rows.shape[1]
+        return collectives.all_to_all_single_autograd(rows, received, sent, group)
+
+    made = _plan(rank, group, text, problem, block, tensors, options)
+    exchange.all_to_all_single_autograd, kept = counting, exchange.all_to_all_single_autograd
+    try:
+        q, k, v = (tensors[name][:, :, made.query_positions if name == "q" else made.key_positions] for name in "qkv")
+        distributed_block_sparse_attention(q, k, v, made, group)
+    finally:
+        exchange.all_to_all_single_autograd = kept
+    bytes_between = made.bytes_between(k.shape[3], v.shape[3], k.element_size(), k.shape[0])
+    return counted * k.element_size(), bytes_between[rank].sum()
+
+
+def mismatched(rank, group, text, problem, block, tensors, options):
+    """The last rank lowers another pattern."""
+    text = f"{text} & window(1, 0)" if rank == dist.get_world_size(group) - 1 else text
+    return both_passes(rank, group, text, problem, block, tensors, options)
+
+
+def leaves(rank, group, *arguments):
+    """The last rank dies in the middle of the call: the others must not hang."""
+    if rank == dist.get_world_size(group) - 1:
+        import os
+
+        os._exit(1)
+    return both_passes(rank, group, *arguments)
+
+
+def _plan(rank, group, text, problem, block, tensors, options):
+    layout = ps.lower(ps.parse(text), problem, block=block)
+    return distributed_plan(layout, dist.get_world_size(group), rank, kv_heads=tensors["k"].shape[1], **options)
+
+
+def tensors_for(problem: ps.Problem, batch: int, kv_heads: int, dims: tuple[int, int], seed: int, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(seed)
+    shapes = {
+        "q": (batch, problem.heads, problem.q_len, dims[0]),
+        "k": (batch, kv_heads, problem.kv_len, dims[0]),
+        "v": (batch, kv_heads, problem.kv_len, dims[1]),
+        "dout": (batch, problem.heads, problem.q_len, dims[1]),
+        "dlse": (batch, problem.heads, problem.q_len),
+    }
+    return {
+        name: torch.randn(*shape, generator=generator, dtype=torch.float64).to(dtype) for name, shape in shapes.items()
+    }
+
+
+def joined(parts, whole):
+    """The ranks' parts in the order of the whole: (out, lse, dq, dk, dv)."""
+    found = [np.full(x.shape, np.nan, x.dtype) for x in whole]
+    for rows, out, lse, keys, dq, dk, dv in parts:
+        for x, part, places in zip(found, (out, lse, dq, dk, dv), (rows, rows, rows, keys, keys), strict=True):
+            x[:, :, places] = part
+    return found
