@@ -18,8 +18,9 @@ from pattern_studio.metrics import LayoutStats, layout_stats
 from pattern_studio.plot import Viewport, density_map, tile_map
 
 from .jobs import Jobs
-from .state import State, Work
+from .state import State
 from .words import names
+from .work import Work
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -7,32 +7,41 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from pattern_studio import StudioError
+
 from .theme import OPTIONS
 
 
-def options(port: int) -> list[str]:
+def options(port: int, headless: bool = False) -> list[str]:
     """Streamlit's command-line options. All are passed by hand, since from an installed wheel no config file is read.
+
+    Without `headless` Streamlit opens a browser where there is a screen.
 
     >>> options(9000)[:2]
     ['--server.port=9000', '--browser.gatherUsageStats=false']
     """
-    shown = {"server.port": port, **OPTIONS}
-    return [f"--{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in shown.items()]
+    chosen = {"server.port": port, **OPTIONS, **({"server.headless": True} if headless else {})}
+    return [f"--{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in chosen.items()]
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Serve Pattern Studio on http://localhost:8501, to this machine only, until it is stopped.
 
-    `--port` chooses another port.
+    `--port` chooses another port; `--headless` opens no browser.
+
+    Raises:
+        StudioError: streamlit is not installed.
     """
     parser = argparse.ArgumentParser(prog="pattern-studio app", description="Open Pattern Studio in the browser.")
     parser.add_argument("--port", type=int, default=8501, help="on this machine (8501)")
-    port = parser.parse_args(argv).port
-    if not 1 <= port <= 65535:
-        parser.error(f"--port takes a number from 1 to 65535, got {port}")
-
-    from streamlit.web import cli
-
+    parser.add_argument("--headless", action="store_true", help="open no browser")
+    chosen = parser.parse_args(argv)
+    if not 1 <= chosen.port <= 65535:
+        parser.error(f"--port takes a number from 1 to 65535, got {chosen.port}")
+    try:
+        from streamlit.web import cli
+    except ImportError as error:
+        raise StudioError(f"the app needs {error.name}: pip install 'pattern-studio[app]'") from error
     script = Path(__file__).parent / "entry" / "studio.py"
-    print(f"Pattern Studio: http://localhost:{port}  (Ctrl+C stops it)", flush=True)
-    cli.main(["run", str(script), *options(port)], prog_name="streamlit")
+    print(f"Pattern Studio: http://localhost:{chosen.port}  (Ctrl+C stops it)", flush=True)
+    cli.main(["run", str(script), *options(chosen.port, chosen.headless)], prog_name="streamlit")

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from pattern_studio import StudioError
 
-from .state import MAX_BLOCK, MAX_HEADS, MAX_LENGTH, Work, document_lengths
+from .work import MAX_BLOCK, MAX_HEADS, MAX_LENGTH, Work, document_lengths
 
 MAX_LINK = 6000  # characters of text in a link: browsers and chat programs cut longer ones
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .state import Work
+from .work import Work
 
 
 @dataclass(frozen=True)

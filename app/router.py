@@ -37,6 +37,5 @@ def main() -> None:
     session.remember_pages({page.title: page for page in pages})
     chosen = st.navigation(pages, position="top")
     st.html(CSS)
-    session.state()
-    chosen.run()
     session.sync_address(session.state().shown)
+    chosen.run()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from collections.abc import Callable
+from typing import Any
 from uuid import uuid4
 
 import streamlit as st
 
+from .events import Event, Opened
 from .link import from_params, to_params
-from .state import Event, Opened, State, Work, reduce
+from .state import State, reduce
+from .work import Work
 
 _KEY = "studio state"
 _TURNS = "turns of widgets"
@@ -54,15 +57,34 @@ def follow(name: str, value: Any) -> str:
     return key
 
 
+def on(key: str, event: Callable[[Any], Event | None]) -> Callable[[], None]:
+    """The callback of a widget with this key: sends the event of its value, where it has one.
+
+    A browser that is busy can send the value of a widget after another has taken its place, and Streamlit
+    takes that for a change. Such late words are not listened to.
+    """
+
+    def callback() -> None:
+        name, turn = key.rsplit(" ", 1)
+        if st.session_state[_TURNS].get(name) == int(turn):
+            happened = event(st.session_state[key])
+            if happened is not None:
+                send(happened)
+
+    return callback
+
+
 def anew(name: str, content: Any) -> str:
-    """A key that changes whenever the content does and never comes back: for what a browser may remember.
+    """The key for a widget whose content is a picture: another picture, another key, that never comes back.
 
     A box drawn on one picture must not be taken for one on the next, not even after undo.
     """
-    drawn: dict[str, tuple[int, Any]] = st.session_state.setdefault(_DRAWN, {})
-    turn, before = drawn.get(name, (0, content))
-    drawn[name] = (turn + (before != content), content)
-    return f"{name} {drawn[name][0]}"
+    turns: dict[str, int] = st.session_state.setdefault(_TURNS, {})
+    drawn: dict[str, Any] = st.session_state.setdefault(_DRAWN, {})
+    if name not in drawn or drawn[name] != content:
+        turns[name] = turns.get(name, 0) + 1
+        drawn[name] = content
+    return f"{name} {turns[name]}"
 
 
 def remember_pages(pages: dict[str, Any]) -> None:
@@ -70,7 +92,7 @@ def remember_pages(pages: dict[str, Any]) -> None:
     st.session_state["pages"] = pages
 
 
-def go_to(title: str) -> NoReturn:
+def go_to(title: str) -> None:
     """Leave for another page at once."""
     st.switch_page(st.session_state["pages"][title])
 

@@ -9,48 +9,29 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import pattern_studio as ps
-from pattern_studio import Pattern, Problem, StudioError
+from pattern_studio import Pattern
 from pattern_studio.plot import Viewport
 
+from .events import (
+    Boxed,
+    Event,
+    FamilyChosen,
+    FieldSet,
+    HeadChosen,
+    Looked,
+    Opened,
+    ProblemSet,
+    Redo,
+    TargetChosen,
+    ToolChosen,
+    Typed,
+    Undo,
+    ZoomedOut,
+)
 from .families import FAMILIES, family_of
-from .reading import Reading, read
+from .work import Work
 
-PRESET = "causal & (window(255, 0) | sink(4))"
-MAX_LENGTH = 1_048_576  # query rows or keys
-MAX_HEADS = 256
-MAX_BLOCK = 1024
 KEPT = 100  # steps of undo
-
-
-@dataclass(frozen=True)
-class Work:
-    """What is being designed: the text as typed, and the problem. This is what undo brings back.
-
-    `kv_len` None means as many keys as query rows; `docs` are document lengths as typed; `layer` is for
-    patterns that differ by layer.
-    """
-
-    text: str = PRESET
-    q_len: int = 1024
-    kv_len: int | None = None
-    heads: int = 9
-    block_q: int = 64
-    block_k: int = 64
-    docs: str = ""
-    layer: int = 0
-
-    @property
-    def reading(self) -> Reading:
-        return read(self.text)
-
-    @property
-    def block(self) -> tuple[int, int]:
-        return self.block_q, self.block_k
-
-    def problem(self) -> Problem:
-        """The problem, or a StudioError where lengths and documents don't fit."""
-        kv_len = self.q_len if self.kv_len is None else self.kv_len
-        return Problem(self.q_len, kv_len, None, self.heads, document_lengths(self.docs))
 
 
 @dataclass(frozen=True)
@@ -90,112 +71,6 @@ class State:
         pattern = self.shown.reading.pattern
         assert pattern is not None  # `shown` only ever takes works that can be read
         return pattern
-
-
-@dataclass(frozen=True)
-class Typed:
-    """The text was edited by hand."""
-
-    text: str
-
-
-@dataclass(frozen=True)
-class FamilyChosen:
-    """A family was picked: its form opens with the numbers that both have, and defaults."""
-
-    family: str
-
-
-@dataclass(frozen=True)
-class FieldSet:
-    """A number of the form was changed; it must be the form of the text's family."""
-
-    field: str
-    value: int
-
-
-@dataclass(frozen=True)
-class ProblemSet:
-    """A field of the problem was changed: a name and value of Work."""
-
-    field: str
-    value: int | str | None
-
-
-@dataclass(frozen=True)
-class Boxed:
-    """A box was drawn on the map, in query rows and keys: the tool says what happens to it."""
-
-    box: Viewport
-
-
-@dataclass(frozen=True)
-class ToolChosen:
-    """What the next boxes do: zoom, add or remove."""
-
-    tool: str
-
-
-@dataclass(frozen=True)
-class ZoomedOut:
-    """The whole map again."""
-
-
-@dataclass(frozen=True)
-class HeadChosen:
-    """Another head on the map."""
-
-    head: int
-
-
-@dataclass(frozen=True)
-class TargetChosen:
-    """Another export on the Export page."""
-
-    target: str
-
-
-@dataclass(frozen=True)
-class Looked:
-    """Another layer or head on the Quality page."""
-
-    layer: int
-    head: int
-
-
-@dataclass(frozen=True)
-class Opened:
-    """A link, or a pattern of the gallery: another work, with notes on what could not be honoured."""
-
-    work: Work
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Undo:
-    """Back to the work before."""
-
-
-@dataclass(frozen=True)
-class Redo:
-    """Forward again."""
-
-
-Event = (
-    Typed
-    | FamilyChosen
-    | FieldSet
-    | ProblemSet
-    | Boxed
-    | ToolChosen
-    | ZoomedOut
-    | HeadChosen
-    | TargetChosen
-    | Looked
-    | Opened
-    | Undo
-    | Redo
-)
 
 
 def reduce(state: State, event: Event) -> State:
@@ -285,17 +160,3 @@ def _painted(state: State, box: Viewport) -> str:
     offset = state.shown.problem().offset
     rect = ps.rect(range(box.row_start + offset, box.row_stop + offset), range(box.key_start, box.key_stop))
     return str(state.pattern | rect if state.tool == "add" else state.pattern - rect)
-
-
-def document_lengths(text: str) -> tuple[int, ...] | None:
-    """Document lengths from a text such as "512, 256, 256"; an empty text means no documents.
-
-    Raises:
-        StudioError: something else than whole numbers.
-    """
-    if not text.strip():
-        return None
-    parts = [part.strip() for part in text.replace(";", ",").split(",")]
-    if not all(part.isascii() and part.isdigit() and len(part) <= 10 for part in parts):
-        raise StudioError(f"expected document lengths such as 512, 256, 256, got {text[:60]!r}; write whole numbers")
-    return tuple(int(part) for part in parts)

@@ -10,7 +10,7 @@ OPTIONS: dict[str, object] = {
     "browser.gatherUsageStats": False,
     "client.toolbarMode": "minimal",
     "server.address": "127.0.0.1",
-    "server.headless": True,
+    "server.showEmailPrompt": False,
     "server.maxUploadSize": 64,
     "theme.base": "light",
     "theme.primaryColor": FULL,
@@ -74,5 +74,10 @@ label [data-testid="stTooltipIcon"] {{ opacity: 0.3; }}
 .ps-rows td, .ps-rows th {{ padding: 1px 10px 1px 0; white-space: nowrap; vertical-align: top; }}
 .ps-rows td:last-child {{ white-space: normal; }}
 .ps-rows mark {{ background: {LOST}22; color: {LOST}; font-weight: 600; border-radius: 3px; padding: 0 2px; }}
+.ps-heads {{ display: flex; gap: 6px; }}
+.ps-head {{ margin: 0; flex: 0 1 46px; text-align: center; font-size: 12px; line-height: 16px; color: {QUIET}; }}
+.ps-head img {{ width: 100%; display: block; border: 1px solid {LINE}; }}
+.ps-head.chosen {{ color: {INK}; font-weight: 600; }}
+.ps-head.chosen img {{ border-color: {INK}; outline: 1px solid {INK}; }}
 .ps-wrong {{ font-size: 14px; line-height: 20px; color: {LOST}; font-weight: 600; }}
 </style>"""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pattern_studio as ps
 from pattern_studio import Pattern
 
@@ -31,37 +33,37 @@ def sentence(pattern: Pattern) -> str:
 _LIMITS: dict[Pattern, str] = {ps.causal: "nothing ahead of itself", ps.docs: "nothing outside its document"}
 
 
-def _seen(term: Pattern) -> str | None:
-    """The keys that one word gives a query."""
-    match getattr(term, "name", ""), term:
-        case "dense", _:
+def _seen(p: Any) -> str | None:
+    """The keys that one word gives a query; None for what is no word or takes more than a phrase."""
+    match getattr(p, "name", ""):
+        case "dense":
             return "every key"
-        case "empty", _:
+        case "empty":
             return "no key"
-        case "window", p:
+        case "window":
             sides = [(p.left, "before"), (p.right, "after")]
             near = [f"the {'key' if n == 1 else f'{n:,} keys'} {side} it" for n, side in sides if n]
             if len(near) == 2:
                 near[1] = f"the {p.right:,} after it"
             return " and ".join(filter(None, [", ".join(["itself", *near[:-1]]), *near[-1:]]))
-        case "dilated", p:
+        case "dilated":
             ahead = f" and {p.right:,} ahead" if p.right else ""
             return f"every {_nth(p.rate)} key, {p.left:,} of them back{ahead}"
-        case "strided", p:
+        case "strided":
             return f"every {_nth(p.stride)} key counted from itself"
-        case "chunk", p:
+        case "chunk":
             return f"its own chunk of {p.size:,}"
-        case "sink", p:
+        case "sink":
             return f"the first {p.n:,} keys" if p.n != 1 else "the first key"
-        case "random", p:
+        case "random":
             unit = "keys" if p.unit == 1 else f"blocks of {p.unit:,} keys" if isinstance(p.unit, int) else "key blocks"
             return f"{p.k:,} random {unit}{' of the past' if p.past else ''}"
-        case "globals", p:
+        case "globals":
             rows = "; chosen queries see every key" if p.rows else ""
             return f"chosen keys that all see{rows}" if p.cols else f"no key of its own{rows}"
-        case "rect", p:
+        case "rect":
             return f"one rectangle (queries {_span(p.rows)}, keys {_span(p.cols)})"
-        case "docs", _:
+        case "docs":
             return "its own document"
     return None
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import streamlit as st
 
-from ..families import FAMILIES, LONGEST, Family, Field, family_of
-from ..session import follow, send
-from ..state import FamilyChosen, FieldSet, State
+from ..events import FamilyChosen, FieldSet
+from ..families import FAMILIES, LONGEST, family_of
+from ..family import Family, Field
+from ..session import follow, on
+from ..state import State
 
 FREE = "free"
 
@@ -34,15 +36,14 @@ def _family(family: Family | None) -> None:
         names.index(name),
         key=key,
         format_func=lambda name: "Free form" if name == FREE else FAMILIES[name].title,
-        on_change=lambda: _chosen(st.session_state[key]),
+        on_change=on(key, _chosen),
         help=family.about if family else "The text matches no form. Choose a family to start from.",
         width=190,
     )
 
 
-def _chosen(name: str) -> None:
-    if name != FREE:  # every text is free form; there is nothing to do for it
-        send(FamilyChosen(name))
+def _chosen(name: str) -> FamilyChosen | None:
+    return None if name == FREE else FamilyChosen(name)  # every text is free form; there is nothing to do for it
 
 
 def _causal(family: Family, values: dict[str, int]) -> None:
@@ -51,7 +52,7 @@ def _causal(family: Family, values: dict[str, int]) -> None:
         "causal",
         bool(values["causal"]),
         key=key,
-        on_change=lambda: send(FieldSet("causal", int(st.session_state[key]))),
+        on_change=on(key, lambda value: FieldSet("causal", int(value))),
         help="Whether a query is kept from seeing keys after itself.",
     )
 
@@ -61,7 +62,7 @@ def _field(field: Field, values: dict[str, int], q_len: int) -> None:
     key = follow(f"field {field.name}", value)
     common = {
         "key": key,
-        "on_change": lambda: send(FieldSet(field.name, st.session_state[key])),
+        "on_change": on(key, lambda number: FieldSet(field.name, number)),
         "help": field.help,
         "disabled": field.pointless and bool(values["causal"]),
     }

@@ -14,23 +14,23 @@ from .. import compute, numbers
 
 def render(layout: BlockLayout, stats: LayoutStats) -> None:
     """Draw what follows from the layout alone."""
-    group("Kept, of all heads", first=True)
+    group("Density, over all heads", first=True)
     _row(
         (
-            "Token density, causal",
+            "Token, causal",
             numbers.percent(stats.density.token_of_causal),
-            "Allowed pairs with key <= query, of all such pairs: 100 % is dense causal attention. "
-            f"{numbers.count(stats.pairs)} pairs are allowed.",
+            "Token density of the causal triangle: allowed pairs with key <= query / all such pairs. Dense causal "
+            f"attention has 100 %. {numbers.count(stats.pairs)} pairs are allowed.",
         ),
         (
-            "Token density, all",
+            "Token, all",
             numbers.percent(stats.density.token),
-            "Allowed pairs / (query rows x keys). Dense causal attention has about 50 %.",
+            "Token density of everything: allowed pairs / (query rows x keys). Dense causal attention has about 50 %.",
         ),
         (
-            "Block density",
+            "Block",
             numbers.percent(stats.density.block),
-            "Active tiles / tiles: the share of the map that a block kernel has to compute. "
+            "Block density: active tiles / tiles, the share of the map that a block kernel has to compute. "
             f"{numbers.count(stats.tiles.active)} of {numbers.count(stats.tiles.total)} tiles are active.",
         ),
     )
@@ -47,10 +47,10 @@ def render(layout: BlockLayout, stats: LayoutStats) -> None:
             "Active tiles with pairs that are masked out. Summed over heads; fewer is better.",
         ),
         (
-            "Block efficiency",
+            "Efficiency",
             numbers.percent(stats.block_efficiency),
-            "Allowed pairs / pairs inside active tiles. 100 % wastes nothing; smaller blocks or a smaller block_k "
-            "raise it.",
+            "Block efficiency: allowed pairs / pairs inside active tiles. 100 % wastes nothing; smaller blocks, or "
+            "fewer keys a block, raise it.",
         ),
     )
     group("Cost")
@@ -81,13 +81,13 @@ def quality(report) -> None:
     recall, error = report.recall, report.output_error
     _row(
         (
-            "Mass recall, mean",
+            "Recall, mean",
             numbers.percent(recall.mean),
-            "Softmax probability of dense attention that the pattern keeps, mean over all rows, heads and layers: "
-            "exp(LSE of the pattern - LSE of dense). 100 % loses nothing.",
+            "Mass recall: softmax probability of dense attention that the pattern keeps, mean over all rows, heads and "
+            "layers: exp(LSE of the pattern - LSE of dense). 100 % loses nothing.",
         ),
         (
-            "Recall, worst 1 %",
+            "Recall, p1",
             numbers.percent(recall.p1),
             "The 1st percentile over rows: one row in a hundred keeps less than this. A high mean can hide it.",
         ),
@@ -110,9 +110,9 @@ def quality(report) -> None:
             "Oracle recall - recall: what a better choice of equally many tiles could still gain. 0 is best.",
         ),
         (
-            "Recall, worst row",
+            "Recall, min",
             numbers.percent(recall.min),
-            "The row that loses most. The Quality page will name it.",
+            "The row that loses most. The Quality page names it.",
         ),
     )
 

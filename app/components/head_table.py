@@ -17,7 +17,7 @@ from . import figures_panel
 def render(report: Report, layer: int, head: int) -> None:
     """Draw the table and the figures."""
     figures_panel.group("Mean recall by layer and head", first=True)
-    table = np.array([[one.recall.mean for one in part.heads] for part in report.layers])
+    table = np.array([[one.recall.mean if one.recall else np.nan for one in part.heads] for part in report.layers])
     names = [f"layer {part.layer}" for part in report.layers]
     row = next(n for n, part in enumerate(report.layers) if part.layer == layer)
     figure = go.Figure(

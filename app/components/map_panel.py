@@ -7,11 +7,12 @@ import streamlit as st
 from pattern_studio import BlockLayout
 from pattern_studio.plot import Viewport
 from pattern_studio.plot.grid import Axis, grid_of
-from pattern_studio.plot.tile_map import FEW_TILES
+from pattern_studio.plot.hover import FEW_TILES
 
 from .. import compute
-from ..session import anew, follow, send
-from ..state import Boxed, HeadChosen, State, ToolChosen, ZoomedOut
+from ..events import Boxed, HeadChosen, ToolChosen, ZoomedOut
+from ..session import anew, follow, on, send
+from ..state import State
 
 HEIGHT = 486  # pixels: with it the page fits in 800
 TOOLS = {
@@ -36,7 +37,7 @@ def render(state: State, layout: BlockLayout) -> None:
             default=state.tool,
             key=tool_key,
             format_func=TOOLS.__getitem__,
-            on_change=lambda: send(ToolChosen(st.session_state[tool_key])),
+            on_change=on(tool_key, ToolChosen),
             required=True,
             label_visibility="collapsed",
         )
@@ -49,34 +50,39 @@ def render(state: State, layout: BlockLayout) -> None:
             on_click=lambda: send(ZoomedOut()),
         )
         if layout.groups > 1:
-            head_key = follow("head", state.head)
-            st.selectbox(
-                "Head",
-                range(layout.problem.heads),
-                state.head,
-                key=head_key,
-                format_func=lambda head: f"head {head}",
-                on_change=lambda: send(HeadChosen(st.session_state[head_key])),
-                label_visibility="collapsed",
-                width=120,
-            )
-        st.html(f'<div class="ps-note">{HINTS[state.tool]}</div>')
+            _head(state, layout)
+        else:
+            st.html(f'<div class="ps-note">{HINTS[state.tool]}</div>')
     key = anew("map", (compute.key_of(state.shown, state.pattern), state.viewport, state.head))
     st.plotly_chart(
         compute.figure(state, HEIGHT),
         key=key,
         theme=None,
-        on_select=lambda: _boxed(key, layout, state.viewport),
+        on_select=on(key, lambda event: _boxed(layout, state.viewport, event.selection.box)),
         selection_mode="box",
         config={"displayModeBar": False, "doubleClick": False},
         alt=f"Tile map of {state.pattern}: query rows down, keys to the right",
     )
 
 
-def _boxed(key: str, layout: BlockLayout, viewport: Viewport | None) -> None:
-    boxes = st.session_state[key].selection.box
-    if boxes:  # an empty selection means that there is none
-        send(Boxed(snapped(layout, viewport, boxes[-1]["y"], boxes[-1]["x"])))
+def _head(state: State, layout: BlockLayout) -> None:
+    key = follow("head", state.head)
+    st.selectbox(
+        "Head",
+        range(layout.problem.heads),
+        state.head,
+        key=key,
+        format_func=lambda head: f"head {head}",
+        on_change=on(key, HeadChosen),
+        label_visibility="collapsed",
+        width=120,
+    )
+
+
+def _boxed(layout: BlockLayout, viewport: Viewport | None, boxes: list[dict]) -> Boxed | None:
+    if not boxes:  # an empty selection means that there is none
+        return None
+    return Boxed(snapped(layout, viewport, boxes[-1]["y"], boxes[-1]["x"]))
 
 
 def snapped(layout: BlockLayout, viewport: Viewport | None, rows: list[float], keys: list[float]) -> Viewport:

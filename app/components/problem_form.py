@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import streamlit as st
 
-from ..session import follow, send
-from ..state import MAX_HEADS, MAX_LENGTH, ProblemSet, State
+from ..events import ProblemSet
+from ..session import follow, on
+from ..state import State
 from ..words import names
+from ..work import MAX_HEADS, MAX_LENGTH
 
 BLOCKS_Q = (16, 32, 64, 128, 256)
 BLOCKS_K = (1, 8, 16, 32, 64, 128, 256)
@@ -23,11 +25,8 @@ def render(state: State) -> None:
         MAX_LENGTH,
         "kv_len: how many keys there are. With more keys than queries the queries are the last ones, as in decoding.",
     )
-    left, right = st.columns(2, gap="small")
-    with left:
-        _choice("block_q", "Block, q", work.block_q, BLOCKS_Q, "Query rows of a tile.")
-    with right:
-        _choice("block_k", "Block, k", work.block_k, BLOCKS_K, "Keys of a tile; 1 to 32 are fine key runs.")
+    _choice("block_q", "Block, query rows", work.block_q, BLOCKS_Q, "Query rows of a tile.")
+    _choice("block_k", "Block, keys", work.block_k, BLOCKS_K, "Keys of a tile; 1 to 32 are fine key runs.")
     _number("heads", "Query heads", work.heads, MAX_HEADS, "Counts and costs are summed over heads.")
     words = names(state.pattern)
     if "docs" in words or "Within" in words or work.docs:
@@ -36,7 +35,7 @@ def render(state: State) -> None:
             "Documents, tokens",
             work.docs,
             key=key,
-            on_change=lambda: send(ProblemSet("docs", st.session_state[key])),
+            on_change=on(key, lambda text: ProblemSet("docs", text)),
             placeholder="512, 512",
             help="Lengths of the documents packed one after another; they add up to the keys.",
         )
@@ -53,7 +52,7 @@ def _number(field: str, label: str, value: int, high: int, text: str, low: int =
         value,
         step=1,
         key=key,
-        on_change=lambda: send(ProblemSet(field, st.session_state[key])),
+        on_change=on(key, lambda number: ProblemSet(field, number)),
         help=text,
     )
 
@@ -65,6 +64,6 @@ def _choice(field: str, label: str, value: int, usual: tuple[int, ...], text: st
         options,
         options.index(value),
         key=key,
-        on_change=lambda: send(ProblemSet(field, st.session_state[key])),
+        on_change=on(key, lambda number: ProblemSet(field, number)),
         help=text,
     )

@@ -8,7 +8,8 @@ from pattern_studio.metrics import Report
 
 from .. import compute
 from ..session import visitor
-from ..state import State, document_lengths
+from ..state import State
+from ..work import document_lengths
 from . import figures_panel
 from .waiting import when_done
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from html import escape
 from urllib.parse import urlencode
 
@@ -9,10 +10,11 @@ import streamlit as st
 
 from pattern_studio import vocabulary
 
+from ..events import Redo, Typed, Undo
 from ..link import MAX_LINK, to_params
 from ..reading import Reading, pointer
-from ..session import follow, send
-from ..state import Redo, State, Typed, Undo
+from ..session import follow, on, send
+from ..state import State
 from ..words import sentence
 from . import export_list
 
@@ -25,7 +27,7 @@ def render(state: State, export: bool = True) -> None:
             "Pattern",
             state.work.text,
             key=key,
-            on_change=lambda: send(Typed(st.session_state[key])),
+            on_change=on(key, Typed),
             live="300ms",
             label_visibility="collapsed",
             placeholder="causal & window(255, 0)",
@@ -88,8 +90,7 @@ def _link(state: State) -> None:
         )
         return
     st.markdown("This address restores pattern, problem, block and page.")
-    base = (st.context.url or "").split("?")[0]
-    st.code(f"{base}?{urlencode(params)}", language=None, wrap_lines=True)
+    st.code(f"{st.context.url or ''}?{urlencode(params)}", language=None, wrap_lines=True)
 
 
 def _words() -> None:
@@ -97,8 +98,19 @@ def _words() -> None:
         "Combine with `|` (either), `&` (both), `-` (without), `^` (one only), `~` (not); move with `>> keys`, "
         "exchange query and key with `.T`."
     )
-    lines = ["| word | a query sees |", "|---|---|"]
+    lines = ["| word | what it does |", "|---|---|"]
     for name, word in vocabulary().items():
         first = (word.__doc__ or "").strip().splitlines()[0].replace("|", "\\|")
-        lines.append(f"| `{name}` | {first} |")
+        lines.append(f"| `{name}{_arguments(word)}` | {first} |")
     st.markdown("\n".join(lines))
+
+
+def _arguments(word: object) -> str:
+    """The arguments of a word as they are written; those that can be left out with their default."""
+    if not callable(word):
+        return ""
+    shown = []
+    for part in inspect.signature(word).parameters.values():
+        given = "" if part.default is part.empty else repr(part.default)
+        shown.append(f"{part.name}={given}" if given or part.kind is part.KEYWORD_ONLY else part.name)
+    return f"({', '.join(shown)})"

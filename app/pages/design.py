@@ -9,7 +9,7 @@ import streamlit as st
 from pattern_studio import StudioError
 
 from .. import compute, session
-from ..components import family_form, figures_panel, map_panel, problem_form, quality_panel, text_bar
+from ..components import family_form, figures_panel, head_strip, map_panel, problem_form, quality_panel, text_bar
 from ..state import State
 
 
@@ -33,6 +33,9 @@ def render() -> None:
         map_panel.render(state, layout)
     with right, st.container(gap="xsmall", key="figures"):
         figures_panel.render(layout, stats)
+        quality = st.container(gap="xsmall")
+        head_strip.render(state, layout)
+    with quality:  # last, since it may take a while
         quality_panel.render(state)
 
 

@@ -10,8 +10,9 @@ from pattern_studio.exporters import TARGETS
 
 from .. import compute, session
 from ..components import export_list, text_bar
-from ..session import follow, send
-from ..state import State, TargetChosen
+from ..events import TargetChosen
+from ..session import follow, on
+from ..state import State
 
 LINES = 400  # of code that are shown; the file has all
 INEXACT = ("cover", "lossy")
@@ -29,7 +30,7 @@ def render() -> None:
             list(TARGETS),
             list(TARGETS).index(state.target),
             key=key,
-            on_change=lambda: send(TargetChosen(st.session_state[key])),
+            on_change=on(key, TargetChosen),
         )
     with right:
         _target(state)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import streamlit as st
 
 from .. import compute, numbers
+from ..events import Opened
 from ..presets import PRESETS, Preset
 from ..session import go_to, send
-from ..state import Opened, State
+from ..state import State
 
 ACROSS = 4
 

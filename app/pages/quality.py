@@ -11,8 +11,10 @@ from pattern_studio.metrics import Report
 from .. import compute, session
 from ..components import attention_map, head_table, row_recall, text_bar
 from ..components.waiting import when_done
-from ..session import follow, send
-from ..state import Looked, State, document_lengths
+from ..events import Looked
+from ..session import follow, on
+from ..state import State
+from ..work import document_lengths
 
 
 def render() -> None:
@@ -29,8 +31,6 @@ def render() -> None:
 
 
 def _page(state: State, report: Report, number: int, mass: NDArray) -> None:
-    if session.state() != state:  # one of the choices below was made: what they choose is worked out by the page
-        st.rerun()
     layers = [layer.layer for layer in report.layers]
     layer = report.layers[layers.index(number)]
     head = min(state.look_head, len(layer.heads) - 1)
@@ -57,7 +57,7 @@ def _choice(name: str, options: list[int], value: int, event) -> None:
         options.index(value),
         key=key,
         format_func=lambda number: f"{name} {number}",
-        on_change=lambda: send(event(st.session_state[key])),
+        on_change=on(key, event),
         label_visibility="collapsed",
         width=110,
     )

@@ -32,7 +32,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     folder = tmp_path_factory.mktemp("app")
-    start = f"from pattern_studio_app.launch import main; main(['--port', '{port}'])"
+    start = f"from pattern_studio_app.launch import main; main(['--port', '{port}', '--headless'])"
     with (folder / "log").open("wb") as log:
         server = subprocess.Popen([sys.executable, "-c", start], cwd=folder, stdout=log, stderr=log)
     try:
@@ -92,6 +92,11 @@ def opened(page: Page, address: str) -> Page:
     return page
 
 
+def settled(page: Page) -> None:
+    """Wait until the page has been drawn to its end: a click on what is being replaced reaches nothing."""
+    expect(page.locator(".stApp")).to_have_attribute("data-test-script-state", "notRunning")
+
+
 def box(page: Page) -> Locator:
     return page.locator("[aria-label=Pattern]:visible")
 
@@ -108,11 +113,11 @@ def figure(page: Page, label: str) -> Locator:
 def shown(text: str, problem: ps.Problem, block: tuple[int, int] = (64, 64)) -> dict[str, str]:
     stats = layout_stats(ps.parse(text), problem, block)
     return {
-        "Token density, causal": numbers.percent(stats.density.token_of_causal),
-        "Token density, all": numbers.percent(stats.density.token),
-        "Block density": numbers.percent(stats.density.block),
+        "Token, causal": numbers.percent(stats.density.token_of_causal),
+        "Token, all": numbers.percent(stats.density.token),
+        "Block": numbers.percent(stats.density.block),
         "Partial": numbers.count(stats.tiles.partial),
-        "Block efficiency": numbers.percent(stats.block_efficiency),
+        "Efficiency": numbers.percent(stats.block_efficiency),
     }
 
 
@@ -162,6 +167,7 @@ def test_a_link_opens_the_same_work(page: Page, address: str, browser: BrowserCo
 
 def test_a19_a_value_survives_a_change_of_page(page: Page, address: str):
     opened(page, address)
+    settled(page)
     sink = number(page, "Sink keys")
     sink.fill("128")
     sink.press("Enter")
@@ -175,6 +181,7 @@ def test_a19_a_value_survives_a_change_of_page(page: Page, address: str):
 
 def test_a_box_on_the_map_joins_the_pattern_and_can_be_undone(page: Page, address: str):
     opened(page, address)
+    settled(page)
     page.get_by_text("Add", exact=True).click()
     expect(page.get_by_text("Drag a box to add its pairs.")).to_be_visible()
     field = page.locator(".js-plotly-plot .nsewdrag").first.bounding_box()
@@ -186,6 +193,7 @@ def test_a_box_on_the_map_joins_the_pattern_and_can_be_undone(page: Page, addres
     page.mouse.up()
     painted = "causal & (window(255, 0) | sink(4)) | rect(range(128, 256), range(512, 768))"
     expect(box(page)).to_have_value(painted)
+    settled(page)
     page.get_by_role("button", name="undo icon").first.click()
     page.get_by_text("Zoom", exact=True).click()  # at once: a run that is overtaken must not lose what it set
     expect(box(page)).to_have_value("causal & (window(255, 0) | sink(4))")

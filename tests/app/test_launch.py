@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tomllib
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import pytest
 from pattern_studio_app.launch import main, options
 from pattern_studio_app.theme import OPTIONS
 from streamlit import config
+
+from pattern_studio import StudioError
 
 
 def test_the_config_file_says_the_same_as_the_launcher():
@@ -44,3 +47,9 @@ def test_ports_out_of_range_are_refused(port, capsys):
     with pytest.raises(SystemExit):
         main(["--port", port])
     assert "--port" in capsys.readouterr().err
+
+
+def test_without_streamlit_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "streamlit.web", None)
+    with pytest.raises(StudioError, match=r"pip install 'pattern-studio\[app\]'"):
+        main([])

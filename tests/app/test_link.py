@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pattern_studio_app.link import MAX_LINK, from_params, to_params
-from pattern_studio_app.state import MAX_BLOCK, MAX_HEADS, MAX_LENGTH, Work
+from pattern_studio_app.work import MAX_BLOCK, MAX_HEADS, MAX_LENGTH, Work
 
 from ..strategies import plain
 

@@ -62,12 +62,12 @@ def html(at: AppTest) -> str:
 def expected(text: str, problem: ps.Problem, block=(64, 64)) -> dict[str, str]:
     stats = layout_stats(ps.parse(text), problem, block)
     return {
-        "Token density, causal": numbers.percent(stats.density.token_of_causal),
-        "Token density, all": numbers.percent(stats.density.token),
-        "Block density": numbers.percent(stats.density.block),
+        "Token, causal": numbers.percent(stats.density.token_of_causal),
+        "Token, all": numbers.percent(stats.density.token),
+        "Block": numbers.percent(stats.density.block),
         "Full": numbers.count(stats.tiles.full),
         "Partial": numbers.count(stats.tiles.partial),
-        "Block efficiency": numbers.percent(stats.block_efficiency),
+        "Efficiency": numbers.percent(stats.block_efficiency),
         "Empty rows": numbers.count(stats.empty_rows),
     }
 
@@ -85,8 +85,8 @@ def test_the_problem_counts():
     labelled(at.number_input, "Query rows, tokens").set_value(500).run()
     labelled(at.number_input, "Keys, tokens").set_value(2000).run()
     labelled(at.number_input, "Query heads").set_value(3).run()
-    labelled(at.selectbox, "Block, q").set_value(128).run()
-    labelled(at.selectbox, "Block, k").set_value(1).run()
+    labelled(at.selectbox, "Block, query rows").set_value(128).run()
+    labelled(at.selectbox, "Block, keys").set_value(1).run()
     assert not at.exception
     problem = ps.Problem(500, 2000, heads=3)
     assert expected("causal & window(63, 0)", problem, (128, 1)).items() <= figures(at).items()
@@ -103,7 +103,7 @@ def test_an_error_is_shown_at_its_place_and_the_last_picture_stays():
     before = figures(at)
     typed(at, "causal & (windw(63, 0) | sink(4))")
     assert f'{" " * 10}<span class="wrong">^ <span class="words">unknown word' in html(at)
-    assert "Block density" in before
+    assert "Block" in before
     assert {k: v for k, v in figures(at).items() if k in before} == before
     typed(at, "causal")
     assert "unknown word" not in html(at)
@@ -179,7 +179,7 @@ def test_a_hostile_link_gets_the_error_line(text):
     assert 'role="alert"' in html(at)
     assert "<script" not in html(at)
     assert len(at.warning) == 2
-    assert figures(at)["Token density, all"] == "22.2 %"
+    assert figures(at)["Token, all"] == "22.2 %"
 
 
 def test_a_hostile_text_in_the_box_gets_the_error_line():
@@ -214,9 +214,9 @@ def test_quality_is_what_analyze_says():
     compute.quality_job("test", ps.parse(text), (64, 64), None).result(120)
     at.run()
     shown = {
-        "Mass recall, mean": numbers.percent(report.recall.mean),
-        "Recall, worst 1 %": numbers.percent(report.recall.p1),
-        "Recall, worst row": numbers.percent(report.recall.min),
+        "Recall, mean": numbers.percent(report.recall.mean),
+        "Recall, p1": numbers.percent(report.recall.p1),
+        "Recall, min": numbers.percent(report.recall.min),
         "Output error": numbers.fraction(report.output_error.rel_l2),
         "Oracle recall": numbers.percent(report.oracle_recall),
         "Regret": numbers.percent(report.regret),

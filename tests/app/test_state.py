@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from pattern_studio_app.families import FAMILIES, family_of
-from pattern_studio_app.state import (
-    KEPT,
-    PRESET,
+from pattern_studio_app.events import (
     Boxed,
     FamilyChosen,
     FieldSet,
@@ -15,16 +12,15 @@ from pattern_studio_app.state import (
     Opened,
     ProblemSet,
     Redo,
-    State,
     TargetChosen,
     ToolChosen,
     Typed,
     Undo,
-    Work,
     ZoomedOut,
-    document_lengths,
-    reduce,
 )
+from pattern_studio_app.families import FAMILIES, family_of
+from pattern_studio_app.state import KEPT, State, reduce
+from pattern_studio_app.work import PRESET, Work, document_lengths
 
 import pattern_studio as ps
 from pattern_studio import StudioError

@@ -1,0 +1,115 @@
+"""What can happen in a session: one small class each, sent by widgets, understood by `state.reduce`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pattern_studio.plot import Viewport
+
+from .work import Work
+
+
+@dataclass(frozen=True)
+class Typed:
+    """The text was edited by hand."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class FamilyChosen:
+    """A family was picked: its form opens with the numbers that both have, and defaults."""
+
+    family: str
+
+
+@dataclass(frozen=True)
+class FieldSet:
+    """A number of the form was changed; it must be the form of the text's family."""
+
+    field: str
+    value: int
+
+
+@dataclass(frozen=True)
+class ProblemSet:
+    """A field of the problem was changed: a name and value of Work."""
+
+    field: str
+    value: int | str | None
+
+
+@dataclass(frozen=True)
+class Boxed:
+    """A box was drawn on the map, in query rows and keys: the tool says what happens to it."""
+
+    box: Viewport
+
+
+@dataclass(frozen=True)
+class ToolChosen:
+    """What the next boxes do: zoom, add or remove."""
+
+    tool: str
+
+
+@dataclass(frozen=True)
+class ZoomedOut:
+    """The whole map again."""
+
+
+@dataclass(frozen=True)
+class HeadChosen:
+    """Another head on the map."""
+
+    head: int
+
+
+@dataclass(frozen=True)
+class TargetChosen:
+    """Another export on the Export page."""
+
+    target: str
+
+
+@dataclass(frozen=True)
+class Looked:
+    """Another layer or head on the Quality page."""
+
+    layer: int
+    head: int
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A link, or a pattern of the gallery: another work, with notes on what could not be honoured."""
+
+    work: Work
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Undo:
+    """Back to the work before."""
+
+
+@dataclass(frozen=True)
+class Redo:
+    """Forward again."""
+
+
+Event = (
+    Typed
+    | FamilyChosen
+    | FieldSet
+    | ProblemSet
+    | Boxed
+    | ToolChosen
+    | ZoomedOut
+    | HeadChosen
+    | TargetChosen
+    | Looked
+    | Opened
+    | Undo
+    | Redo
+)
