@@ -1,1 +1,36 @@
-"""Patterns that read content: block scores from q and k, learned gates, patterns fitted to a capture."""
+"""Patterns that read content: block scores from q and k, learned gates, patterns fitted to a capture.
+
+    scores = SCORES["antidiagonal"](q, k, tiling)      # log mass of each tile, on q's device
+    mask = top_k(scores, tiling, density=0.1)          # bool [batch, heads, q_blocks, kv_blocks]
+    pattern = to_pattern(mask[0], tiling.block)        # text, to be seen, edited and exported
+
+It needs torch, so `pattern_studio` does not import it.
+"""
+
+from .antidiagonal import antidiagonal
+from .pooled import pooled
+from .probes import Lines, probe_lines, probes
+from .select import predicted, top_k, top_p
+from .tiling import Tiling
+from .to_pattern import by_head, to_pattern
+from .vertical_slash import ChosenLines, vertical_slash
+
+# The registry: one file each, listed here by hand; all take (q, k, tiling, *, scale, lengths).
+SCORES = {score.__name__: score for score in (pooled, antidiagonal, probes)}
+
+__all__ = [
+    "SCORES",
+    "ChosenLines",
+    "Lines",
+    "Tiling",
+    "antidiagonal",
+    "by_head",
+    "pooled",
+    "predicted",
+    "probe_lines",
+    "probes",
+    "to_pattern",
+    "top_k",
+    "top_p",
+    "vertical_slash",
+]

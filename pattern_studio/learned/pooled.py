@@ -1,0 +1,80 @@
+"""pooled: a tile's score from the mean query and the mean key of its blocks."""
+
+from __future__ import annotations
+
+import math
+from contextlib import nullcontext
+
+import torch
+from torch import Tensor
+
+from .tiling import Tiling, check_lengths
+
+
+@torch.no_grad()
+def pooled(
+    q: Tensor, k: Tensor, tiling: Tiling, *, scale: float | None = None, lengths: Tensor | None = None
+) -> Tensor:
+    """Log of each tile's estimated attention mass, from mean-pooled q and k.
+
+    `score[I, J] = scale * mean(q in I) . mean(k in J) + ln(keys in J)`, the logarithm of the mass that J
+    would have if all its keys were alike. With key blocks of one token this is the mean query against
+    every key.
+
+    Args:
+        q: [batch, heads, q_len, head_dim], any floating dtype; k: [batch, kv_heads, kv_len, head_dim].
+        tiling: blocks, offset and causality.
+        scale: of q.k, by default 1 / sqrt(head_dim).
+        lengths: int64 [batch], where items are padded on the right; padding is not read.
+
+    Returns:
+        float32 [batch, heads, q_blocks, kv_blocks], comparable within a row; -inf on tiles that are not visible.
+
+    Source: block selection of MInference (Jiang et al., arXiv:2407.02490) and of Quest's and MoBA's kind.
+
+    >>> q = k = torch.eye(4)[None, None] * 8
+    >>> pooled(q, k, Tiling.of(q, k, block=2), scale=1.0)[0, 0].round().tolist()
+    [[33.0, -inf], [1.0, 33.0]]
+    """
+    check_lengths(lengths, q)
+    # Sums first, counts last: whole-number inputs stay exact, so equal tiles tie whatever the shapes.
+    rows, queries = block_sums(q, tiling.block[0], tiling.offset, lengths)
+    cols, keys = block_sums(k, tiling.block[1], 0, lengths)
+    products = by_group(queries, keys)
+    factor = q.shape[-1] ** -0.5 if scale is None else scale
+    scores = products * factor / (rows[..., None] * cols[..., None, :]) + cols[..., None, :].log()
+    return hidden(scores, tiling, lengths)
+
+
+def block_sums(x: Tensor, size: int, first: int, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Tokens of each block, float32 [1 or batch, 1, blocks], at least 1; their sum [batch, heads, blocks, head_dim].
+
+    x: [batch, heads, tokens, head_dim], whose row 0 stands at position `first`; padding adds nothing.
+    """
+    tokens = x.shape[2]
+    blocks = -(-tokens // size)
+    begin = torch.arange(blocks, device=x.device) * size
+    end = (begin + size).clamp(max=tokens)
+    if lengths is None:
+        count = (end - begin)[None]
+    else:
+        own = (lengths - first).clamp(0, tokens)  # rows of the item that are no padding
+        x = torch.where(torch.arange(tokens, device=x.device)[:, None] < own[:, None, None, None], x, 0)
+        count = (torch.minimum(end, own[:, None]) - begin).clamp(min=0)
+    whole = tokens // size * size
+    sums = x[:, :, :whole].unflatten(2, (whole // size, size)).sum(3, dtype=torch.float32)
+    if whole < tokens:
+        sums = torch.cat([sums, x[:, :, whole:].sum(2, keepdim=True, dtype=torch.float32)], 2)
+    return count.clamp(min=1)[:, None].float(), sums
+
+
+def by_group(queries: Tensor, keys: Tensor) -> Tensor:
+    """Products [batch, heads, rows, cols] in float32, each query head with its KV head, whatever autocast is on."""
+    share, kind = queries.shape[1] // keys.shape[1], queries.device.type
+    with torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else nullcontext():
+        return (queries.unflatten(1, (keys.shape[1], share)) @ keys.mT[:, :, None]).flatten(1, 2)
+
+
+def hidden(scores: Tensor, tiling: Tiling, lengths: Tensor | None) -> Tensor:
+    """The scores, with -inf where a tile is not visible."""
+    return scores.masked_fill(~tiling.visible(scores.device, lengths)[:, None], -math.inf)
