@@ -1,7 +1,15 @@
 """The same pattern over many GPUs: sequence-sharded attention that fetches only the keys its rows read."""
 
 from .attention import distributed_block_sparse_attention
+from .config import DistributedSparseConfig
 from .needs import Needs, needs
 from .plan import DistributedPlan, distributed_plan
 
-__all__ = ["DistributedPlan", "Needs", "distributed_block_sparse_attention", "distributed_plan", "needs"]
+__all__ = [
+    "DistributedPlan",
+    "DistributedSparseConfig",
+    "Needs",
+    "distributed_block_sparse_attention",
+    "distributed_plan",
+    "needs",
+]

@@ -112,12 +112,14 @@ def _run(q, k, v, part, scale, backend, deterministic) -> tuple[Tensor, Tensor]:
 
 
 def _group(mesh: Group, plan: DistributedPlan) -> dist.ProcessGroup:
-    if isinstance(mesh, DeviceMesh):
+    if mesh is None:
+        group = dist.group.WORLD
+    elif isinstance(mesh, dist.ProcessGroup):
+        group = mesh
+    else:
         if mesh.ndim != 1:
             raise StudioError(f"expected a mesh of one dimension, got {mesh.ndim}; take one with mesh['name']")
         group = mesh.get_group()
-    else:
-        group = dist.group.WORLD if mesh is None else mesh
     if group is None:
         raise StudioError("there is no process group; call torch.distributed.init_process_group() first")
     size, rank = dist.get_world_size(group), dist.get_rank(group)

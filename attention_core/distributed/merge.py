@@ -29,6 +29,7 @@ def merge(parts: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     # Neither logsumexp nor exp sees a row of -inf: their gradients there would be NaN.
     total = torch.logsumexp(torch.where(empty, 0.0, sums), 0)
     weights = torch.where(empty, 0.0, torch.exp(sums - total))
-    out = sum(weight[..., None] * part.to(weight.dtype) for weight, (part, _) in zip(weights, parts, strict=True))
-    assert isinstance(out, Tensor)
+    out = torch.zeros_like(parts[0][0], dtype=weights.dtype)
+    for weight, (part, _) in zip(weights, parts, strict=True):
+        out = out + weight[..., None] * part
     return out.to(parts[0][0].dtype), torch.where(empty, -torch.inf, total)

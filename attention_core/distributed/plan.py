@@ -127,7 +127,7 @@ pairs a rank 133,414,912 to 142,606,336, so at most 3.94 times as fast as one
         raise StudioError(f"rank must lie between 0 and {ranks - 1}, got {rank}")
     found = needs(layout, ranks, layout.problem.heads if kv_heads is None else kv_heads, way)
     if mode == "auto":
-        mode = "fetch" if found.keys_between.sum() < DENSE * found.ring_keys else "ring"
+        mode = "ring" if ranks > 1 and found.keys_between.sum() >= DENSE * found.ring_keys else "fetch"
     if mode not in MODES:
         raise StudioError(f"mode must be one of auto, {', '.join(MODES)}, got {mode!r}")
     owned = np.tile(found.key_owner, (len(found.kinds), 1))

@@ -16,6 +16,7 @@ from .deepspeed import deepspeed_fixed, deepspeed_longformer, deepspeed_variable
 from .graphs import exphormer, h_transformer, pixelated_butterfly
 from .longformer import longformer, longformer_dilated
 from .longnet import longnet_heads
+from .mesh import mesh_levels
 from .sparse_transformer import sparse_transformer_fixed, sparse_transformer_strided
 from .streaming import a_shape, streaming_llm, vertical_slash
 from .vision import axial_image, radial_video, sliding_tile, swin
@@ -47,5 +48,6 @@ PRESETS: dict[str, Callable[..., Pattern]] = {
         axial_image,
         sliding_tile,
         radial_video,
+        mesh_levels,
     )
 }

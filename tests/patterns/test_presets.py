@@ -41,6 +41,7 @@ DRAWN = {
     "sliding_tile(1, 2, 4, tile=(1, 2, 2), window=(1, 1, 1))": """
         ####.... ####.... ####.... ####.... ....#### ....#### ....#### ....####
     """,
+    "mesh_levels(device=2, node=4, keep=(2, 1, 0), out_of=2, unit=1)": "#.... ##... #.#.. #.##. ....#",
     "radial_video(1)": "###.#. ####.# #####. ###### #.#### ##.###",
 }
 
@@ -132,6 +133,10 @@ def test_swin_shifted_windows_equal_the_cyclic_shift_with_its_mask():
         ("swin(shifted=1)", "swin's shifted must be True or False"),
         ("sliding_tile(window=(9, 9, 9))", "window must fit the grid"),
         ("h_transformer(levels=30)", "levels must lie between 1 and 24"),
+        ("mesh_levels(device=8, node=4)", "mesh_levels' node must lie between 8"),
+        ("mesh_levels(keep=(1, 2, 3))", "must not rise with the distance"),
+        ("mesh_levels(keep=(1, 2))", "keep is \\(own device, own node, beyond\\)"),
+        ("mesh_levels(keep=(21, 2, 1))", "a number in mesh_levels' keep must lie between 0 and 20"),
         ("longformr()", "did you mean 'longformer'"),
     ],
 )

@@ -1,0 +1,107 @@
+"""Train a small causal language model whose sequence is sharded over processes, with gradients compressed or not.
+
+    python -m gallery.training.context_parallel --ranks 2 --steps 20 --gradients powersgd
+
+Every rank holds a part of each sequence; attention fetches the keys that its rows read. Parameters
+are replicated: DDP averages their gradients over the ranks, through torch's own communication hooks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel
+
+import pattern_studio as ps
+from attention_core.distributed import DistributedPlan, DistributedSparseConfig, distributed_plan
+from attention_core.distributed import distributed_block_sparse_attention as attend
+
+TEXT = Path(__file__).parents[2] / "LICENSE"
+PATTERN = "causal & (window(63, 0) | sink(4))"
+WIDTH, HEADS, LENGTH, BATCH = 32, 4, 256, 4
+GRADIENTS = {
+    "whole": DistributedSparseConfig(),
+    "fp16": DistributedSparseConfig(half_precision_gradients=True),
+    "powersgd": DistributedSparseConfig(enable_gradient_compression=True, compression_ratio=0.5),
+}
+
+
+class Model(nn.Module):
+    """Bytes in, bytes out: embeddings, one block of sharded attention and one of feed-forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes, self.places = nn.Embedding(256, WIDTH), nn.Embedding(LENGTH, WIDTH)
+        self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.feed = nn.Sequential(
+            nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH)
+        )
+        self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 256)
+
+    def forward(self, text: Tensor, positions: Tensor, plan: DistributedPlan) -> Tensor:
+        """Logits [batch, local length, 256] of text [batch, local length], which stands at `positions`."""
+        x = self.bytes(text) + self.places(positions)
+        q, k, v = self.qkv(self.norm(x)).unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)  # [batch, heads, ...]
+        x = x + self.out(attend(q, k, v, plan).transpose(1, 2).flatten(2))
+        return self.head(x + self.feed(x))
+
+
+def train(rank: int, ranks: int, steps: int, gradients: str, store: str, losses: list[float]) -> None:
+    """One rank's loop; rank 0 fills `losses` with the mean loss over all ranks, a step each."""
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=ranks)
+    torch.manual_seed(0)
+    model = DistributedDataParallel(Model())
+    GRADIENTS[gradients].compress_gradients(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    layout = ps.lower(ps.parse(PATTERN), q_len=LENGTH, block=16, heads=HEADS)
+    plan = distributed_plan(layout, ranks, rank)
+    if rank == 0:
+        print(plan)
+    positions = plan.query_positions
+    text = torch.frombuffer(bytearray(TEXT.read_bytes()), dtype=torch.uint8).long()
+    order = torch.Generator().manual_seed(1)  # the same on every rank: they hold parts of the same sequences
+    for _ in range(steps):
+        first = torch.randint(len(text) - LENGTH, (BATCH, 1), generator=order)
+        logits = model(text[first + positions], positions, plan)
+        loss = functional.cross_entropy(logits.flatten(0, 1), text[first + positions + 1].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        mean = loss.detach().clone()
+        dist.all_reduce(mean, dist.ReduceOp.SUM)
+        if rank == 0:
+            losses.append(mean.item() / ranks)
+    dist.destroy_process_group()
+
+
+def run(ranks: int, steps: int, gradients: str = "whole") -> list[float]:
+    """The loss of each step, trained on so many processes of this machine."""
+    with tempfile.TemporaryDirectory() as folder, mp.Manager() as manager:
+        losses = manager.list()
+        arguments = (ranks, steps, gradients, str(Path(folder) / "store"), losses)
+        mp.start_processes(train, arguments, ranks, start_method="spawn")
+        return list(losses)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--gradients", choices=GRADIENTS, default="whole")
+    options = parser.parse_args()
+    for step, loss in enumerate(run(options.ranks, options.steps, options.gradients)):
+        print(f"step {step}: loss {loss:.4f}")
+
+
+if __name__ == "__main__":
+    main()
