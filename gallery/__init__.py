@@ -1,0 +1,1 @@
+"""The gallery: named patterns with their pictures and figures, and runnable stories."""

@@ -1,0 +1,135 @@
+"""The kept figures and the kept page are today's; the page stands alone and can be read without seeing it."""
+
+from __future__ import annotations
+
+import doctest
+import json
+from html.parser import HTMLParser
+
+import pytest
+
+import gallery.build
+import gallery.charts
+import gallery.named
+import gallery.page
+import gallery.picture
+import pattern_studio as ps
+from gallery.build import FIGURES, SITE
+from gallery.figures import drawn, figures
+from gallery.named import FOLDER, Named, load
+from pattern_studio.capture import bundled
+
+NAMED = gallery.named.gallery()
+KEPT = json.loads(FIGURES.read_text())
+STALE = "run `make gallery` and look at the change"
+
+
+@pytest.mark.parametrize("module", [gallery.charts, gallery.named, gallery.page, gallery.picture])
+def test_examples_run(module):
+    failed, attempted = doctest.testmod(module)
+    assert attempted
+    assert not failed
+
+
+@pytest.mark.parametrize("one", NAMED, ids=lambda one: one.name)
+def test_kept_counts_are_todays(one):
+    assert _flat(drawn(one)) == pytest.approx(_flat(KEPT[one.name]["drawn"])), STALE
+    assert KEPT[one.name]["text"] == one.text
+
+
+def test_every_named_pattern_has_figures_and_no_other():
+    assert list(KEPT) == [one.name for one in NAMED]
+
+
+@pytest.mark.parametrize("name", ["streaming_llm", "duo_attention", "gemma"])
+def test_kept_quality_is_todays(name):
+    found = figures(load(FOLDER / f"{name}.txt"), bundled())["kept"]
+    assert _flat(found) == pytest.approx(_flat(KEPT[name]["kept"]), rel=2e-3), STALE
+
+
+def test_unfit_patterns_have_no_figure_but_a_reason():
+    for name, found in KEPT.items():
+        assert (found["kept"] is None) == bool(found["why_not"]), name
+    reasons = {name: found["why_not"] for name, found in KEPT.items() if found["why_not"]}
+    assert "the bundled model is a decoder" in reasons["bigbird"]
+    assert "the bundled capture is one text" in reasons["packed_documents"]
+    assert "for 12 heads, and the bundled model has 9" in reasons["longformer_dilated"]
+
+
+def test_figures_of_a_pattern_worked_out_by_hand():
+    one = Named("n", "N", "Ours", "S", "N.", "causal & window(1, 0)", ps.causal & ps.window(1, 0), ps.Problem(4), 2)
+    found = drawn(one)
+    assert (found["pairs"], found["token_density"], found["token_density_of_causal"]) == (7, 7 / 16, 0.7)
+    assert found["block_density"] == 0.75
+    assert found["by_distance"] == [
+        {"first": 0, "last": 0, "past": 1.0},
+        {"first": 1, "last": 3, "past": 0.5, "ahead": 0.0},
+    ]
+
+
+def test_kept_page_is_todays():
+    assert SITE.read_text() == gallery.build.site(KEPT), STALE
+    assert SITE.stat().st_size < 1_500_000
+
+
+class _Reader(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+@pytest.fixture(scope="module")
+def page() -> _Reader:
+    reader = _Reader()
+    reader.feed(SITE.read_text())
+    reader.close()
+    assert reader.open == [], "every element is closed"
+    return reader
+
+
+def test_page_needs_nothing_but_itself(page):
+    assert not {tag for tag, _ in page.tags} & {"script", "link", "iframe", "img", "object", "embed"}
+    assert "url(" not in SITE.read_text()
+    assert "@import" not in SITE.read_text()
+    for tag, attrs in page.tags:
+        assert "src" not in attrs
+        address = attrs.get("href") or "#"
+        assert address.startswith("#") or (tag == "a" and address.startswith("https://arxiv.org/abs/"))
+
+
+def test_links_within_the_page_lead_somewhere(page):
+    ids = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
+    assert len(ids) == len(set(ids))
+    for _, attrs in page.tags:
+        if (attrs.get("href") or "").startswith("#"):
+            assert attrs["href"][1:] in ids
+
+
+def test_every_picture_has_words_or_is_beside_some(page):
+    drawings = [attrs for tag, attrs in page.tags if tag == "svg"]
+    assert len(drawings) > 2 * len(NAMED)
+    for attrs in drawings:
+        assert attrs.get("aria-hidden") == "true" or attrs.get("aria-label")
+
+
+def test_page_follows_light_and_dark():
+    assert "prefers-color-scheme: dark" in SITE.read_text()
+
+
+def _flat(value: object, name: str = "") -> dict[str, float]:
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else None
+    if items is None:
+        return {name: value}  # type: ignore[dict-item]
+    return {key: part for at, inner in items for key, part in _flat(inner, f"{name}.{at}").items()}
