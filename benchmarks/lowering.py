@@ -8,9 +8,13 @@ import gc
 import json
 import os
 import platform
+import resource
 import time
 import tracemalloc
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +23,11 @@ from torch.nn.attention.flex_attention import create_block_mask
 
 import pattern_studio as ps
 
+from .figure import log_log
+
 MILLION = 2**20
 VIDEO = "grid(t=64, h=128, w=128)"
+WINDOW = "causal & (window(4095, 0) | sink(64))"
 
 
 @dataclass(frozen=True)
@@ -36,7 +43,7 @@ class Case:
 
 
 CASES = (
-    Case("window and sink", "causal & (window(4095, 0) | sink(64))", seconds=1, megabytes=500),
+    Case("window and sink", WINDOW, seconds=1, megabytes=500),
     Case("A20", "causal & (window(511, 0) | sink(64))", length=96_000, seconds=0.2, megabytes=200),
     Case("dilated", "causal & dilated(511, 0, rate=7)"),
     Case("strided", "causal & (strided(1024) | window(127, 0))"),
@@ -62,7 +69,9 @@ CASES = (
 HEAD = (
     f"{'case':30} {'length':>9} {'block':>6} {'rows s':>7} {'cpu s':>7} {'transpose s':>11} {'peak MB':>8} {'runs':>9}"
 )
-TORCH_LENGTHS = (4096, 8192, 16384)  # its working arrays grow with the square: 1 GB and more at 16,384
+LENGTHS = tuple(4096 << n for n in range(9))
+# Eager, torch's working arrays grow with the square of the length, compiled its time does.
+TORCH_LENGTHS = {"eager": (4096, 8192, 16384), "compiled": (4096, 8192, 16384, 32768, 65536)}
 
 
 def main() -> None:
@@ -77,11 +86,12 @@ def main() -> None:
         if options.only in case.name:
             rows.append(measured(case))
             print(line(rows[-1]), flush=True)
-    for length in TORCH_LENGTHS if options.only in "create_block_mask" else ():
-        ours = Case(f"ours at {length}", "causal & (window(4095, 0) | sink(64))", length=length)
-        for row in (measured(ours), block_mask(length)):
+    if options.only in "create_block_mask":
+        lines: dict[str, list[tuple[float, float]]] = {}
+        for row in by_length():
             rows.append(row)
             print(line(row), flush=True)
+            lines.setdefault(row["case"].split(" at ")[0], []).append((row["length"], row["rows_s"]))
     stamp = {
         "cpu": cpu(),
         "cores": len(os.sched_getaffinity(0)),
@@ -95,6 +105,19 @@ def main() -> None:
     out = options.out or Path(__file__).parent / "results" / f"{stamp['date']}-lowering.json"
     out.parent.mkdir(exist_ok=True)
     out.write_text(json.dumps({"machine": stamp, "rows": rows}, indent=1) + "\n")
+    if options.only in "create_block_mask":
+        figure = log_log(f"Lowering {WINDOW}, block 128", "tokens", "seconds", lines)
+        out.with_suffix(".svg").write_text(figure)
+
+
+def by_length() -> Iterator[dict]:
+    """Ours and torch's at rising lengths; torch's in a process of its own, whose memory is its peak."""
+    for length in LENGTHS:
+        yield measured(Case(f"ours at {length}", WINDOW, length=length))
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
+        for way, lengths in TORCH_LENGTHS.items():
+            for length in lengths:
+                yield pool.submit(block_mask, length, way == "compiled").result()
 
 
 def measured(case: Case) -> dict:
@@ -137,30 +160,35 @@ def documents(length: int, count: int) -> tuple[int, ...]:
     return tuple(np.diff([0, *cuts.tolist(), length]).tolist())
 
 
-def block_mask(length: int) -> dict:
-    """torch's way, eager: the whole token mask first.
-
-    Its memory is torch's own and not traced, so the mask's size stands for it; its "runs" are active tiles.
-    """
-    pattern = "causal & (window(4095, 0) | sink(64))"
+def block_mask(length: int, compiled: bool) -> dict:
+    """torch's way: every pair is evaluated. Its "runs" are active tiles; run in a fresh process, for its memory."""
 
     def mask_mod(b, h, q, k):
         return (q >= k) & ((q - k <= 4095) | (k < 64))
 
+    def made():
+        return make(mask_mod, None, None, length, length, device="cpu", BLOCK_SIZE=128)
+
+    make = create_block_mask
+    if compiled:
+        make = torch.compile(create_block_mask)
+        made()  # compiling is not what is measured
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # of compiling too: then the peak says nothing
     begin, begin_cpu = time.perf_counter(), time.process_time()
-    mask = create_block_mask(mask_mod, None, None, length, length, device="cpu", BLOCK_SIZE=128)
+    mask = made()
     rows, rows_cpu = time.perf_counter() - begin, time.process_time() - begin_cpu
+    peak = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / 1e6
     blocks = sum(int(n.sum()) for n in (mask.kv_num_blocks, mask.full_kv_num_blocks) if n is not None)
-    assert blocks == ps.lower(ps.parse(pattern), q_len=length, block=128).tiles()
+    assert blocks == ps.lower(ps.parse(WINDOW), q_len=length, block=128).tiles()
     return {
-        "case": f"create_block_mask at {length}",
-        "pattern": pattern,
+        "case": f"create_block_mask, {'compiled' if compiled else 'eager'} at {length}",
+        "pattern": WINDOW,
         "length": length,
         "block": 128,
         "rows_s": rows,
         "rows_cpu_s": rows_cpu,
         "transpose_s": None,
-        "peak_mb": length * length / 1e6,
+        "peak_mb": None if compiled else peak,
         "runs": blocks,
         "masks": None,
     }
@@ -170,9 +198,10 @@ def line(row: dict) -> str:
     """One line of the table."""
     block = "x".join(map(str, row["block"])) if isinstance(row["block"], tuple) else str(row["block"])
     transpose = "" if row["transpose_s"] is None else f"{row['transpose_s']:.2f}"
+    peak = "" if row["peak_mb"] is None else f"{row['peak_mb']:.0f}"
     return (
         f"{row['case']:30} {row['length']:9} {block:>6} {row['rows_s']:7.2f} {row['rows_cpu_s']:7.2f} {transpose:>11} "
-        f"{row['peak_mb']:8.0f} {row['runs']:9}"
+        f"{peak:>8} {row['runs']:9}"
     )
 
 
