@@ -17,23 +17,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .columns import (
-    ALL,
-    Columns,
-    Ints,
-    Scope,
-    Strips,
-    both,
-    covered,
-    either,
-    neither,
-    one_of,
-    ragged,
-    shifted,
-    sweep,
-    uniform,
-)
+from .columns import ALL, Columns, Ints, Scope, Strips, covered, ragged, shifted, sweep, uniform
 from .errors import StudioError
+from .kleene import both, either, neither, one_of
 from .problem import MAX_LENGTH, whole
 
 LANGUAGE_VERSION = 1  # part of every hash: raise it when the meaning of a text changes

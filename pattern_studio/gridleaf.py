@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .boxes import boxes_of
-from .columns import Columns, Ints, Scope, Strips, either, sweep
+from .columns import Columns, Ints, Scope, Strips, sweep
 from .distinct import distinct_rows
 from .errors import StudioError
 from .grid import Grid
+from .kleene import either
 from .leaf import Leaf
 from .product import Product, product_columns
 

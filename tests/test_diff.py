@@ -94,9 +94,9 @@ def test_counts_equal_the_masks(a, b, problem, block):
 
 
 def test_long_problems_cost_their_runs():
-    begin = time.perf_counter()
+    begin = time.process_time()
     a, b = ps.parse("causal & (window(4095, 0) | sink(64))"), ps.parse("causal & (window(4096, 0) | sink(63))")
     found = diff(a, b, ps.Problem(2**18, heads=32))
-    assert time.perf_counter() - begin < 10
+    assert time.process_time() - begin < 10
     assert found.verdict == "crossing"
     assert found.pairs.only_b == found.pairs.only_a == 32 * (2**18 - 4096 - 64)

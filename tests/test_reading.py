@@ -192,11 +192,11 @@ class TestBlockMasks:
             read_block_mask(np.ones((3, 3), int), 16, q_len=100)
 
     def test_a_million_tokens_of_blocks(self):
-        begin = time.perf_counter()
+        begin = time.process_time()
         i, j = np.indices((1024, 1024))
         reading = read_block_mask((j <= i) & (i - j < 30), 1024)
         assert reading.named
-        assert time.perf_counter() - begin < 20
+        assert time.process_time() - begin < 20
 
 
 class TestMaskMods:
@@ -267,7 +267,7 @@ class TestInputs:
 
     def test_a_large_mask_is_read_in_seconds(self):
         i, j = np.indices((3000, 3000), np.int32)
-        begin = time.perf_counter()
+        begin = time.process_time()
         reading = read_mask((j <= i) & ((i - j < 512) | (j < 64)))
         assert str(reading.pattern) == "causal & (window(511, 0) | sink(64))"
-        assert time.perf_counter() - begin < 20
+        assert time.process_time() - begin < 20

@@ -8,8 +8,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..columns import Columns, Ints, Scope, Strips, either, sweep
+from ..columns import Columns, Ints, Scope, Strips, sweep
 from ..expr import Pattern
+from ..kleene import either
 from ..leaf import Leaf
 from ..spans import contains, keys_among, positions, rows_among, seen, spans
 

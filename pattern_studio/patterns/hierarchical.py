@@ -10,8 +10,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..columns import ALL, BAND, SOME, UNBOUNDED, Columns, Ints, Scope, Strips, band, either, intervals, ragged, sweep
+from ..columns import ALL, BAND, SOME, UNBOUNDED, Columns, Ints, Scope, Strips, band, intervals, ragged, sweep
 from ..errors import StudioError
+from ..kleene import either
 from ..leaf import Leaf
 from ..problem import whole
 

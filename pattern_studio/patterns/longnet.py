@@ -9,9 +9,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..columns import Columns, Ints, Scope, Strips, covered, either, ragged, sweep
+from ..columns import Columns, Ints, Scope, Strips, covered, ragged, sweep
 from ..errors import StudioError
 from ..expr import Pattern
+from ..kleene import either
 from ..leaf import Leaf
 from ..problem import whole
 

@@ -34,8 +34,8 @@ def sample_layout() -> ps.BlockLayout:
 
 
 def survives(data: bytes) -> str:
-    """Read bytes that may be anything: the error's text, or "" where they read as the sample; within a second."""
-    begin = time.perf_counter()
+    """Read bytes that may be anything: the error's text, or "" where they read as the sample; within a second of CPU time."""
+    begin = time.process_time()
     try:
         found = read(data)
     except ps.StudioError as error:
@@ -43,7 +43,7 @@ def survives(data: bytes) -> str:
     else:
         outcome = ""
         assert found == (SAMPLE[0] if isinstance(found, ps.Pattern) else sample_layout())
-    assert time.perf_counter() - begin < 1
+    assert time.process_time() - begin < 1
     return outcome
 
 

@@ -115,7 +115,7 @@ def test_every_count_equals_the_masks(pattern, problem, block, share):
 
 def test_a_million_tokens_at_narrow_key_blocks_stay_cheap():
     exact = ps.lower(ps.parse("causal & (window(4095, 0) | sink(64))"), q_len=2**20, block=(128, 1))
-    begin = time.perf_counter()
+    begin = time.process_time()
     lossy = threshold(exact, 0.5)
-    assert time.perf_counter() - begin < 10
+    assert time.process_time() - begin < 10
     assert lossy.pairs_added == lossy.layout.pairs - exact.pairs + lossy.pairs_dropped
