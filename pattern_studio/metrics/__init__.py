@@ -29,6 +29,8 @@ METRICS = (
     "distance",
     "density",
     "row_density",
+    "diagonal_density",
+    "locality",
     "balance",
     "gqa_union",
 )
