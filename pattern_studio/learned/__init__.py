@@ -8,6 +8,10 @@ It needs torch, so `pattern_studio` does not import it.
 """
 
 from .antidiagonal import antidiagonal
+from .families import FAMILIES
+from .fit_blocks import fit_blocks
+from .fit_family import fit_family
+from .fitted import Fitted, Measured
 from .pooled import pooled
 from .probes import Lines, probe_lines, probes
 from .select import predicted, top_k, top_p
@@ -19,12 +23,17 @@ from .vertical_slash import ChosenLines, vertical_slash
 SCORES = {score.__name__: score for score in (pooled, antidiagonal, probes)}
 
 __all__ = [
+    "FAMILIES",
     "SCORES",
     "ChosenLines",
+    "Fitted",
     "Lines",
+    "Measured",
     "Tiling",
     "antidiagonal",
     "by_head",
+    "fit_blocks",
+    "fit_family",
     "pooled",
     "predicted",
     "probe_lines",
