@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import StudioError
 from .base import Metric, StreamedMetric
+from .cost import CostFigures, layout_cost
 from .density import DensityFigures, LayoutStats, TileCounts, layout_stats
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ METRICS = (
     "locality",
     "balance",
     "gqa_union",
+    "cost",
 )
 
 _NEED_TORCH = {
@@ -46,6 +48,7 @@ _NEED_TORCH = {
 
 __all__ = [
     "METRICS",
+    "CostFigures",
     "DensityFigures",
     "HeadReport",
     "LayerReport",
@@ -56,6 +59,7 @@ __all__ = [
     "TileCounts",
     "analyze",
     "block_mass",
+    "layout_cost",
     "layout_stats",
     "metric",
     "row_recall",

@@ -158,11 +158,11 @@ def test_documents():
 
 def test_every_metric_is_in_the_report():
     figures = analyze(ps.causal, capture_of(weighted([1, 1]))).figures
-    assert len(METRICS) == 12
+    assert len(METRICS) == 13
     for key in (
         *("recall", "worst_rows", "output_error", "oracle_recall", "regret", "divergence", "top_k_recall", "distance"),
         *("pairs", "density", "tiles", "block_efficiency", "empty_rows", "pairs_outside_dense"),
-        *("row_density", "diagonal_density", "locality", "balance", "gqa_union"),
+        *("row_density", "diagonal_density", "locality", "balance", "gqa_union", "cost"),
     ):
         assert key in figures
 
