@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from types import ModuleType
 
 from ..errors import StudioError
-from . import analyze, app, conventions, diff, explain, export, generate, read, show, stats, targets
+from . import analyze, app, conventions, diff, doctor, explain, export, generate, read, show, stats, targets
 
 # A command is a module: its name, ABOUT, arguments(parser) and run(options).
 COMMANDS: tuple[ModuleType, ...] = (
@@ -18,6 +18,7 @@ COMMANDS: tuple[ModuleType, ...] = (
     analyze,
     export,
     targets,
+    doctor,
     generate,
     read,
     explain,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cached_property
+from typing import Literal
 
 from ..errors import StudioError
 from ..expr import Pattern
@@ -94,7 +95,12 @@ class Target:
     """One entry of the registry: `name` is the file's name; `about` says in one line what it is for.
 
     `consumer` is the project whose contract it is, with the version that was read. `read` is the importer, from the
-    file's bytes, for formats that can be read back.
+    file's bytes, for formats that can be read back. `head_dims` are the head dimensions that the consumer takes, and
+    `grouped` what it does where several query heads share a KV head; None where nothing was read about it:
+
+    - "own": it takes fewer KV heads than query heads by itself.
+    - "repeat": k and v must be repeated, one for each query head.
+    - "maps": it takes one pattern for each KV head.
     """
 
     name: str
@@ -104,6 +110,8 @@ class Target:
     media_type: str
     write: Callable[[Request], Written]
     read: Callable[[bytes], BlockLayout | Pattern] | None = None
+    head_dims: range | tuple[int, ...] | None = None
+    grouped: Literal["own", "repeat", "maps"] | None = None
 
 
 @dataclass(frozen=True)

@@ -54,10 +54,14 @@ def causal_or_covered(request: Request, layout: BlockLayout) -> tuple[Fidelity, 
     if plain == EXACT or problem.offset != problem.kv_len - problem.q_len:
         return plain, False
     inside = lower(request.pattern & Causal(), problem, block=request.block, layer=request.layer).pairs == layout.pairs
+    return (cover(causal_tile_pairs(layout) - layout.pairs), True) if inside else (plain, False)
+
+
+def causal_tile_pairs(layout: BlockLayout) -> int:
+    """The pairs inside active tiles with the key not after the query, summed over heads."""
     rows = layout.rows
     triangle = replace(rows, kind=np.full_like(rows.kind, TileKind.BAND), ref=np.zeros_like(rows.ref))
-    flagged = replace(layout, rows=triangle, bands=np.array([[-UNBOUNDED, 0]])).pairs - layout.pairs
-    return (cover(flagged), True) if inside else (plain, False)
+    return replace(layout, rows=triangle, bands=np.array([[-UNBOUNDED, 0]])).pairs
 
 
 def square(request: Request, name: str = "it") -> None:

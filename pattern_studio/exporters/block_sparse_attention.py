@@ -50,4 +50,5 @@ TARGET = Target(
     media_type="application/zip",
     write=write,
     read=read,
+    head_dims=(32, 64, 128),  # its README
 )

@@ -47,4 +47,5 @@ TARGET = Target(
     media_type="application/zip",
     write=write,
     read=read,
+    grouped="repeat",  # sparse_self_attention.py refuses k and v of another shape than q
 )

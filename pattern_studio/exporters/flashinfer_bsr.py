@@ -107,4 +107,5 @@ TARGET = Target(
     media_type="application/zip",
     write=write,
     read=read,
+    grouped="own",  # num_qo_heads and num_kv_heads of plan
 )

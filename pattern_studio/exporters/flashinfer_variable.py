@@ -92,4 +92,5 @@ TARGET = Target(
     suffix=".npz",
     media_type="application/zip",
     write=write,
+    grouped="maps",  # block_mask_map is by KV head
 )

@@ -48,4 +48,6 @@ TARGET = Target(
     suffix=".py",
     media_type="text/x-python",
     write=write,
+    head_dims=range(16, 2**16),  # as flex_attention
+    grouped="own",
 )

@@ -118,4 +118,5 @@ TARGET = Target(
     suffix=".py",
     media_type="text/x-python",
     write=write,
+    grouped="own",  # sdpa_attention_forward
 )

@@ -55,4 +55,5 @@ TARGET = Target(
     suffix=".json",
     media_type="application/json",
     write=write,
+    grouped="own",  # docs/backends.md
 )

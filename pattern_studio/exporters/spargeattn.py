@@ -45,4 +45,6 @@ TARGET = Target(
     media_type="application/zip",
     write=write,
     read=read,
+    head_dims=(64, 128),  # spas_sage_attn/core.py, which advises padding for others
+    grouped="own",
 )
