@@ -1,4 +1,4 @@
-"""Report: what analyze() found, typed, and as JSON values and Markdown."""
+"""Report: what analyze() found, typed, and as JSON values, Markdown and HTML."""
 
 from __future__ import annotations
 
@@ -11,6 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
+    from .cost import CostFigures
+    from .density import DensityFigures
+    from .distance import DistanceFigures
+    from .divergence import DivergenceFigures
+    from .locality import LocalityFigures
     from .output_error import OutputErrorFigures
     from .recall import RecallFigures
 
@@ -43,6 +48,31 @@ class Figures:
     def regret(self) -> float | None:
         """Oracle recall - mean recall, at least 0."""
         return self.figures.get("regret")
+
+    @property
+    def divergence(self) -> DivergenceFigures | None:
+        """Kullback-Leibler, total variation and Jensen-Shannon, means over rows."""
+        return self.figures.get("divergence")
+
+    @property
+    def distance(self) -> DistanceFigures | None:
+        """Dense and kept attention mass by distance."""
+        return self.figures.get("distance")
+
+    @property
+    def locality(self) -> LocalityFigures | None:
+        """Kept pairs by distance."""
+        return self.figures.get("locality")
+
+    @property
+    def density(self) -> DensityFigures | None:
+        """Token and block densities, labelled."""
+        return self.figures.get("density")
+
+    @property
+    def cost(self) -> CostFigures | None:
+        """Flops, bytes and estimated milliseconds."""
+        return self.figures.get("cost")
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values that JSON can hold; an infinite figure is None there, as is one that was not measured."""
@@ -102,14 +132,25 @@ class Report(Figures):
             "layers": [layer.as_dict() for layer in self.layers],
         }
 
+    def to_html(self) -> str:
+        """The report as one HTML page with Plotly figures, whole without a network; some 5 MB, most of it Plotly.
+
+        Raises:
+            StudioError: plotly (the extra `app`) is not installed.
+        """
+        from .html import to_html
+
+        return to_html(self)
+
     def to_markdown(self) -> str:
         """The report as Markdown: a table over layers and heads, then every other figure of the whole."""
         values = self.as_dict()
+        capture, text = (" ".join(said.split()) for said in (self.capture, self.text))
         lines = [
             f"# `{self.pattern}`",
             "",
-            f"Against the dense {'causal' if self.causal else 'full'} attention of {self.capture}, {self.tokens} "
-            f"tokens of: {self.text}. Block {self.block[0]} x {self.block[1]}.",
+            f"Against the dense {'causal' if self.causal else 'full'} attention of {capture}, {self.tokens} "
+            f"tokens of: {text}. Block {self.block[0]} x {self.block[1]}.",
             "",
             "| layer | head | recall | p1 | min | output error (rel. L2) | oracle recall | regret |",
             "|---|---|---|---|---|---|---|---|",

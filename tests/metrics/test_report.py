@@ -1,9 +1,17 @@
-"""The report as Markdown."""
+"""The report as Markdown, as HTML and as files that the command writes."""
 
 from __future__ import annotations
 
+import json
+import re
+import sys
+
+import pytest
+
 import pattern_studio as ps
+from pattern_studio.cli import main
 from pattern_studio.metrics import analyze
+from pattern_studio.metrics.html import TITLES
 from tests.metrics.captures import capture_of, weighted
 
 
@@ -27,3 +35,51 @@ def test_markdown_survives_any_token_and_missing_figures():
     assert "| all | all | 0.5 | 0.5 | 0.5 | - | - | - |" in text
     assert r"| worst_rows.1.token | a\|b\n |" in text
     assert r"| worst_rows.2.token | \u2028 |" in text
+
+
+def test_html_is_whole_and_escapes_what_a_capture_says():
+    capture = capture_of(weighted([[3, 1], [1, 1]]), first=7)
+    object.__setattr__(capture, "tokens", ("<script>alert(1)</script>", "a|b"))
+    object.__setattr__(capture, "text", "</title><img src=x onerror=y>")
+    page = analyze(ps.sink(1), capture, block=1).to_html()
+    assert "<script>alert" not in page
+    assert "<img src=x" not in page
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+    assert "<td>a|b</td>" in page
+    assert not re.search(r"<(script|link|img)[^>]*(src|href)=", page)  # nothing is fetched
+    for title in (*TITLES.values(), "Attention mass by distance", "Mass recall along the text"):
+        assert title in page
+    # The grid of the two heads' recall, as Plotly holds it.
+    assert '"z":[[0.75,0.5]]' in page
+    assert "<td>density.block</td><td>0.5</td>" in page
+
+
+def test_html_of_figures_that_were_not_asked_for_is_a_page_of_tables():
+    page = analyze(ps.sink(1), capture_of(weighted([1, 1])), metrics=["density"]).to_html()
+    assert "<td>density.token</td><td>0.5</td>" in page
+    assert "Plotly" not in page
+
+
+def test_html_without_plotly_says_what_to_do(monkeypatch):
+    monkeypatch.setitem(sys.modules, "plotly", None)
+    report = analyze(ps.sink(1), capture_of(weighted([1, 1])), metrics=["recall"])
+    with pytest.raises(ps.StudioError, match=r"expected plotly for an HTML report.*pattern-studio\[app\]"):
+        report.to_html()
+
+
+@pytest.mark.parametrize("suffix", [".json", ".md", ".html"])
+def test_the_command_writes_a_file(suffix, tmp_path, capsys):
+    file = tmp_path / f"report{suffix}"
+    assert main(["analyze", "causal & window(63, 0)", "--layers", "20", "--out", str(file)]) == 0
+    assert capsys.readouterr().out == f"wrote {file}\n"
+    told = file.read_text("utf-8")
+    assert "SmolLM2" in told
+    if suffix == ".json":
+        assert [layer["layer"] for layer in json.loads(told)["layers"]] == [20]
+
+
+def test_the_command_names_the_kinds_of_file(capsys):
+    assert main(["analyze", "causal", "--out", "report.pdf"]) == 2
+    assert capsys.readouterr().err == (
+        "pattern-studio: --out takes a file ending in .json, .md, .html, got 'report.pdf'\n"
+    )
