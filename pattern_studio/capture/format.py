@@ -32,17 +32,26 @@ def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
+def metadata_of(
+    model: str, text: str, tokens: tuple[str, ...], scale: float, causal: bool, dtype: str
+) -> dict[str, str]:
+    """What a file says beside its tensors."""
+    return {
+        "format": FORMAT,
+        "model": model,
+        "text": text,
+        "tokens": json.dumps(tokens),
+        "scale": repr(scale),  # repr gives back the very same float
+        "causal": json.dumps(causal),
+        "dtype": dtype,
+    }
+
+
 def encode(capture: Capture) -> bytes:
     """The file's bytes; the same capture gives the same bytes."""
-    metadata = {
-        "format": FORMAT,
-        "model": capture.model,
-        "text": capture.text,
-        "tokens": json.dumps(capture.tokens),
-        "scale": repr(capture.scale),  # repr gives back the very same float
-        "causal": json.dumps(capture.causal),
-        "dtype": dtype_name(capture.dtype),
-    }
+    metadata = metadata_of(
+        capture.model, capture.text, capture.tokens, capture.scale, capture.causal, dtype_name(capture.dtype)
+    )
     tensors = {
         # Cloned because safetensors refuses tensors that share memory, as slices of one projection do.
         f"layers.{number}.{name}": tensor.detach().cpu().clone(memory_format=torch.contiguous_format)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 
 from pattern_studio.capture.capture import Capture
-from pattern_studio.capture.layer import LayerCapture
+from pattern_studio.capture.recorder import Recorder
 from pattern_studio.errors import StudioError
 
 _NAME = "pattern_studio_record"
@@ -33,6 +33,7 @@ def record(
     text: str,
     tokens: tuple[str, ...],
     dtype: torch.dtype = torch.float16,
+    kv_heads: Sequence[int] | None = None,
 ) -> Capture:
     """The capture of one forward pass; the model is left as it was, also after an error.
 
@@ -45,6 +46,7 @@ def record(
         tokens: one string per position.
         dtype: what q, k, v are cast to at once, layer by layer, on the CPU. Only the chosen layers are kept, no logits
             and no key-value cache.
+        kv_heads: only these KV heads, each with all of its query heads, numbered anew from 0; by default all.
 
     Raises:
         StudioError: the model is training, a layer was not met, its attention is no plain causal or full softmax of
@@ -61,9 +63,19 @@ def record(
     """
     if not layers:
         raise StudioError("expected at least one layer to record, got none; choose some, for instance layers=[0]")
+    recorder = Recorder(frozenset(layers), dtype, kv_heads=kv_heads)
+    run_recorded(model, inputs, recorder)
+    scale, causal = recorder.common()
+    return Capture(recorder.kept, model_name, text, tokens, scale, causal)
+
+
+def run_recorded(model: PreTrainedModel, inputs: Mapping[str, Tensor], recorder: Recorder) -> None:
+    """One forward pass that a recorder watches; the model is left as it was, also after an error.
+
+    Raises StudioError as `record` does.
+    """
     if model.training:
         raise StudioError("expected a model in eval mode, got one in training mode; call model.eval()")
-    recorder = _Recorder(frozenset(layers), dtype)
     token = _ACTIVE.set(recorder)
     try:
         # no_grad and not inference_mode: tensors made under the latter can't take part in autograd later on.
@@ -71,89 +83,22 @@ def record(
             model.base_model(**inputs)  # the base model computes no logits
     finally:
         _ACTIVE.reset(token)
-    scale, causal = recorder.common()
-    return Capture(recorder.kept, model_name, text, tokens, scale, causal)
 
 
-class _Recorder:
-    """Keeps what the chosen layers are given, and refuses attention that a capture can't describe."""
-
-    def __init__(self, layers: frozenset[int], dtype: torch.dtype) -> None:
-        self.layers, self.dtype = layers, dtype
-        self.kept: dict[int, LayerCapture] = {}
-        self.met: set[Any] = set()
-        self.scales_and_causal: set[tuple[float, bool]] = set()
-
-    def see(
-        self, module: nn.Module, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, kwargs: dict[str, Any]
-    ) -> None:
-        """q: [1, heads, q_len, head_dim]; k, v: [1, kv_heads, kv_len, head_dim]; mask: bool, True where allowed."""
-        number = getattr(module, "layer_idx", None)
-        self.met.add(number)
-        # Checked in every layer: scaled_dot_product_attention would drop some of these and so falsify later layers.
-        if extras := [name for name in _EXTRAS if kwargs.get(name) is not None]:
-            raise StudioError(
-                f"expected scores that are scale * q.k, got attention with {', '.join(extras)} in layer {number}; "
-                "a capture can't hold it, choose another model"
-            )
-        if number not in self.layers:
-            return
-        if number in self.kept or q.shape[0] != 1 or q.shape[2] != k.shape[2]:
-            raise StudioError(
-                f"expected one self-attention over one sequence in layer {number}, got q {list(q.shape)} and k "
-                f"{list(k.shape)}{' a second time' * (number in self.kept)}; pass batch 1 and no cache, and for an "
-                "encoder-decoder model its encoder"
-            )
-        flag = kwargs.get("is_causal")
-        causal = _is_causal(mask, bool(getattr(module, "is_causal", True) if flag is None else flag), number)
-        scale = kwargs.get("scaling")
-        self.scales_and_causal.add((q.shape[-1] ** -0.5 if scale is None else float(scale), causal))
-        try:
-            self.kept[number] = LayerCapture(*(self._copy(tensor) for tensor in (q, k, v)))
-        except StudioError as error:
-            raise StudioError(f"layer {number}: {error}") from error
-
-    def common(self) -> tuple[float, bool]:
-        """The scale and causality of all chosen layers."""
-        if missing := sorted(self.layers - self.kept.keys()):
-            met = sorted(number for number in self.met if isinstance(number, int))
-            raise StudioError(
-                f"expected to meet layers {sorted(self.layers)}, got no attention from {missing}; choose among those "
-                f"met: {met or 'none, as this model does not use AttentionInterface or does not number its layers'}"
-            )
-        if len(self.scales_and_causal) != 1:
-            raise StudioError(
-                "expected layers of one scale and one causality, got (scale, causal) "
-                f"{sorted(self.scales_and_causal)}; record them into separate captures"
-            )
-        return next(iter(self.scales_and_causal))
-
-    def _copy(self, tensor: Tensor) -> Tensor:
-        # copy=True: a view would keep the whole projection, of every head and in the model's dtype, alive.
-        return tensor[0].to(device="cpu", dtype=self.dtype, copy=True, memory_format=torch.contiguous_format)
-
-
-_ACTIVE: ContextVar[_Recorder] = ContextVar("active recorder")
-
-
-def _is_causal(mask: Tensor | None, flag: bool, number: int) -> bool:
-    """Whether the layer's dense mask is causal (True) or full (False); anything else is an error."""
-    if mask is None:
-        return flag
-    if mask.dtype == torch.bool:
-        allowed = mask[0]  # [1 or heads, q_len, kv_len]
-        if (allowed == torch.ones_like(allowed[0]).tril()).all():
-            return True
-        if allowed.all():
-            return False
-    raise StudioError(
-        f"expected a causal or a full dense mask, got another one in layer {number} (a sliding window, padding or "
-        "packed documents); a capture can't hold it, choose another layer or a text without padding"
-    )
+_ACTIVE: ContextVar[Recorder] = ContextVar("active recorder")
 
 
 def _attend(module: nn.Module, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, **kwargs: Any) -> Any:
-    _ACTIVE.get().see(module, q, k, v, mask, kwargs)
+    number = getattr(module, "layer_idx", None)
+    # Checked in every layer: scaled_dot_product_attention would drop some of these and so falsify later layers.
+    if extras := [name for name in _EXTRAS if kwargs.get(name) is not None]:
+        raise StudioError(
+            f"expected scores that are scale * q.k, got attention with {', '.join(extras)} in layer {number}; "
+            "a capture can't hold it, choose another model"
+        )
+    flag = kwargs.get("is_causal")
+    causal = bool(getattr(module, "is_causal", True) if flag is None else flag)
+    _ACTIVE.get().see(number, q, k, v, mask=mask, causal=causal, scale=kwargs.get("scaling"))
     return AttentionInterface()["sdpa"](module, q, k, v, mask, **kwargs)
 
 

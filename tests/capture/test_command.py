@@ -1,0 +1,80 @@
+"""`pattern-studio capture` on models in folders, and what analyze says of bad captures."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pattern_studio.capture import Capture
+from pattern_studio.cli import main
+from tests.capture.families import save
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    made = tmp_path_factory.mktemp("model")
+    save("llama", made)
+    (made / "text.txt").write_text("A pattern is one line of text: a predicate on positions, with no lengths in it.")
+    return made
+
+
+def capture(folder, *more: str) -> list[str]:
+    return ["capture", "--model", str(folder), "--text", str(folder / "text.txt"), *more]
+
+
+def test_recorded_and_analyzed(folder, tmp_path, capsys):
+    out = tmp_path / "llama.safetensors"
+    arguments = capture(folder, "--layers", "0-2/2", "--tokens", "50", "--kv-heads", "1", "--out", str(out))
+    assert main([*arguments, "--note", "CC0"]) == 0
+    told = capsys.readouterr()
+    # 2 layers x 50 tokens x (3 query heads + 2) x 8 channels x 2 bytes.
+    assert f"50 tokens, up to {2 * 50 * 5 * 8 * 2 / 1e6:.1f} MB" in told.err
+    assert "layer 2: 2 of 2" in told.err
+    assert told.out.startswith(f"wrote {out}: layers 0, 2, ")
+    made = Capture.load(out)
+    assert (list(made.layers), "".join(made.tokens)[:9], made.dtype) == ([0, 2], "A pattern", torch.float16)
+    assert "KV heads 1 only; CC0" in made.model
+    assert main(["analyze", "causal & window(7, 0)", "--block", "16", "--capture", str(out), "--json"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("message", "more"),
+    [
+        ("expected 1 to 79 tokens, as the text has 79 and", ("--tokens", "80")),
+        ("--layers takes all, or numbers and ranges such as 0,7-9 or 0-29/5, got 'first'", ("--layers", "first")),
+        ("--layers takes at least one number, each once, got '1,1'", ("--layers", "1,1")),
+        ("expected to meet layers [9], got no attention from [9]", ("--layers", "9")),
+    ],
+)
+def test_errors_are_one_line(folder, tmp_path, message, more, capsys):
+    assert main(capture(folder, "--out", str(tmp_path / "x.safetensors"), *more)) == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("pattern-studio: ")
+    assert message in last
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_model_that_is_not_there(folder, tmp_path, capsys):
+    arguments = capture(folder, "--out", str(tmp_path / "x.safetensors"))
+    arguments[2] = str(tmp_path)
+    assert main(arguments) == 2
+    assert "expected a model's name on the hub, its folder or 'smollm2', but" in capsys.readouterr().err
+
+
+def test_what_is_no_text_or_no_capture_file(folder, tmp_path, capsys):
+    assert main(capture(folder, "--out", "x.bin")) == 2
+    assert "--out takes a file ending in .safetensors, got 'x.bin'" in capsys.readouterr().err
+    (tmp_path / "latin").write_bytes(b"\xe9t\xe9")
+    assert main(["capture", "--model", "m", "--text", str(tmp_path / "latin"), "--out", "x.safetensors"]) == 2
+    assert "expected UTF-8 text" in capsys.readouterr().err
+
+
+def test_a_truncated_capture_is_one_line(folder, tmp_path, capsys):
+    out = tmp_path / "cut.safetensors"
+    assert main(capture(folder, "--layers", "0", "--out", str(out))) == 0
+    out.write_bytes(out.read_bytes()[:-1])
+    capsys.readouterr()
+    assert main(["analyze", "causal", "--capture", str(out)]) == 2
+    told = capsys.readouterr().err
+    assert len(told.splitlines()) == 1
+    assert "it is truncated; get it again" in told
