@@ -26,8 +26,9 @@ test-gpu:                    ## the same kernels on the GPU of this machine, wit
 bench:                       ## ours and peers in one run, results as JSON
 	$(PYTHON) -m benchmarks.run
 
-gallery: $(VENV)/test.done   ## render every named pattern
+gallery: $(VENV)/test.done   ## render every named pattern, and which library holds which preset
 	$(RUN)python -m gallery.build
+	$(RUN)python -m gallery.matrix
 
 $(VENV)/app.done: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -13,7 +13,7 @@ from ..patterns.sink import Sink
 from ..patterns.window import Window
 from ..problem import whole
 from ._bundle import parsed
-from ._forms import local
+from ._forms import Local, local
 from ._frame import Request, Target, Unsupported, Written, need_tokens, readable
 
 MAX_BYTES = 16 << 20
@@ -42,8 +42,12 @@ def write(request: Request) -> Written:
     if problem.q_len != problem.kv_len or problem.offset:
         raise Unsupported("it is for prefilling: as many queries as keys, at the same positions")
     found = {}
+    forms: dict[Pattern, Local | None] = {}
     for head in range(problem.heads):
-        form = local(request, head)
+        alone = request.pattern.resolve(head, request.layer)
+        if alone not in forms:
+            forms[alone] = local(request, head)
+        form = forms[alone]
         if form is None or form.right or form.rate > 1:
             raise Unsupported(
                 f"head {head} is no causal window with sinks; its other kinds are budgets for a choice made at run time"

@@ -1,0 +1,137 @@
+"""The compatibility matrix: every preset against every export target, with how faithful the export is.
+
+    python -m gallery.matrix
+
+writes compatibility.md. A cell is the best of three block sizes: most targets have their favourite, and what matters is
+whether there is one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pattern_studio as ps
+from pattern_studio.exporters import TARGETS, Fidelity, check
+from pattern_studio.presets import PRESETS
+
+TABLE = Path(__file__).parent / "compatibility.md"
+TOKENS = 1024
+HEADS = 4
+LAYER = 0
+BLOCKS = (128, 64, 16)
+NATIVE = ("json", "npz", "safetensors")  # our own files hold everything
+# Presets whose defaults are for other lengths or heads.
+SIZED = {
+    "longformer": "longformer(window=257)",
+    "longformer_dilated": "longformer_dilated(window=257, heads=4, dilated_heads=2)",
+    "longnet_heads": "longnet_heads(4, (128, 256, 512, 1024), (1, 2, 4, 8))",
+    "streaming_llm": "streaming_llm(sinks=4, recent=252)",
+    "a_shape": "a_shape(sinks=64, recent=256)",
+    "vertical_slash": "vertical_slash(cols=(range(30), 300), offsets=(range(128), 512))",
+    "mistral": "mistral(256)",
+    "gemma": "gemma(layers=26, window=256)",
+    "llama4": "llama4(layers=48, size=256)",
+    "swin": "swin(h=32, w=32, window=8)",
+    "axial_image": "axial_image(32, 32)",
+    "sliding_tile": "sliding_tile(4, 16, 16, tile=(4, 4, 8), window=(1, 3, 1))",
+    "radial_video": "radial_video(128)",
+    "mesh_levels": "mesh_levels(device=256, node=512)",
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """How a target holds a preset: the best fidelity, the block size that gives it, the pairs of the pattern."""
+
+    fidelity: Fidelity
+    block: int
+    pairs: int
+
+    def __str__(self) -> str:
+        if self.fidelity.kind == "exact":
+            return "exact"
+        if self.fidelity.kind == "unsupported":
+            return "no"
+        sign = {"cover": "+", "lossy": "-"}[self.fidelity.kind]
+        share = 100 * self.fidelity.pairs / self.pairs
+        return (
+            f"{self.fidelity.kind} {sign}{share:,.0f} %"
+            if share >= 100
+            else f"{self.fidelity.kind} {sign}{share:.3g} %"
+        )
+
+
+def text_of(name: str) -> str:
+    """The preset as the matrix takes it.
+
+    >>> text_of("mistral"), text_of("bigbird")
+    ('mistral(256)', 'bigbird()')
+    """
+    return SIZED.get(name, f"{name}()")
+
+
+def cell(pattern: ps.Pattern, to: str) -> Cell:
+    """The best that a target does with a pattern, on TOKENS tokens and HEADS heads."""
+    problem = ps.Problem(TOKENS, heads=HEADS)
+    tried = [(check(pattern, problem, block, to, layer=LAYER), block) for block in BLOCKS]
+    kinds = ("exact", "cover", "lossy", "unsupported")
+    best, block = min(tried, key=lambda one: (kinds.index(one[0].kind), one[0].pairs))
+    return Cell(best, block, ps.lower(pattern, problem, block=block, layer=LAYER).pairs)
+
+
+def targets() -> list[str]:
+    """The targets that have a column."""
+    return [name for name in TARGETS if name not in NATIVE]
+
+
+def row(name: str) -> dict[str, Cell]:
+    """The cells of a preset, by target."""
+    pattern = ps.parse(text_of(name))
+    return {to: cell(pattern, to) for to in targets()}
+
+
+def markdown() -> str:
+    """The matrix as Markdown, with every reason below it."""
+    reasons: dict[str, int] = {}
+    lines = []
+    for name in PRESETS:
+        cells = row(name)
+        shown = [f"`{name}`"]
+        for one in cells.values():
+            why = one.fidelity.reason
+            shown.append(f"no [{reasons.setdefault(why, len(reasons) + 1)}]" if str(one) == "no" else str(one))
+        lines.append(f"| {' | '.join(shown)} |")
+    sized = ", ".join(f"`{text}`" for text in SIZED.values())
+    return "\n".join(
+        [
+            "# Which library holds which preset",
+            "",
+            "Made by `python -m gallery.matrix`, and held to the code by a test.",
+            "",
+            f"Every preset on {TOKENS:,} tokens and {HEADS} heads, layer {LAYER}; a cell is the best of blocks "
+            f"{', '.join(map(str, BLOCKS[:-1]))} and {BLOCKS[-1]}. *exact*: the very same pairs. *cover*: all of the "
+            "pattern's pairs and so many more, in per cent of them; written only when asked for by name. *no*: "
+            "refused, for the reason below. `pattern-studio doctor` says what change would help. Our own files "
+            f"({', '.join(f'`{name}`' for name in NATIVE)}) hold every pattern exactly.",
+            "",
+            f"| | {' | '.join(f'`{name}`' for name in targets())} |",
+            f"|---{'|---' * len(targets())}|",
+            *lines,
+            "",
+            "Presets are taken with their defaults, but for " + sized + ".",
+            "",
+            *(f"{n}. {why}" for why, n in reasons.items()),
+            "",
+        ]
+    )
+
+
+def main() -> None:
+    """Write compatibility.md."""
+    TABLE.write_text(markdown())
+    print(f"{TABLE}: {len(PRESETS)} presets, {len(targets())} targets")
+
+
+if __name__ == "__main__":
+    main()
