@@ -34,8 +34,8 @@ def main() -> None:
         st.Page(render, title=title, url_path=path, default=not n, help=about)
         for n, (render, title, path, about) in enumerate(PAGES)
     ]
-    session.remember_pages({page.title: page for page in pages})
     chosen = st.navigation(pages, position="top")
+    session.leave({page.title: page for page in pages})
     st.html(CSS)
     session.sync_address(session.state().shown)
     chosen.run()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
@@ -13,13 +14,26 @@ from .link import from_params, to_params
 from .state import State, reduce
 from .work import Work
 
-_KEY = "studio state"
-_TURNS = "turns of widgets"
-_DRAWN = "drawn by name"
+_KEY = "studio session"
 
 
-def state() -> State:
-    """This visitor's state; on the first call of a session it is what the address says."""
+@dataclass
+class _Session:
+    """What is kept for one visitor: the state, and how often each widget was made anew."""
+
+    state: State
+    visitor: str = field(default_factory=lambda: uuid4().hex)
+    turns: dict[str, int] = field(default_factory=dict)
+    drawn: dict[str, Any] = field(default_factory=dict)
+    leave_for: str = ""
+
+    def happened(self, event: Event | None, leave_for: str = "") -> None:
+        if event is not None:
+            self.state = reduce(self.state, event)
+            self.leave_for = leave_for
+
+
+def _mine() -> _Session:
     if _KEY not in st.session_state:
         fresh = State()
         opened = from_params(st.query_params.to_dict())
@@ -27,18 +41,27 @@ def state() -> State:
             fresh = reduce(fresh, Opened(*opened))
             # Nothing was there before the link, so there is nothing to undo.
             fresh = State(fresh.work, fresh.shown, notes=fresh.notes)
-        st.session_state[_KEY] = fresh
+        st.session_state[_KEY] = _Session(fresh)
     return st.session_state[_KEY]
+
+
+def state() -> State:
+    """This visitor's state; on the first call of a session it is what the address says."""
+    return _mine().state
 
 
 def visitor() -> str:
     """A name for this session that no other has."""
-    return st.session_state.setdefault("visitor", uuid4().hex)
+    return _mine().visitor
 
 
-def send(event: Event) -> None:
-    """Change the state; for callbacks of widgets, which run before the page is drawn again."""
-    st.session_state[_KEY] = reduce(state(), event)
+def sends(event: Event, leave_for: str = "") -> Callable[[], None]:
+    """The callback of a button: sends the event, and leaves for the page with that title.
+
+    Callbacks never look into `st.session_state` (see `on`).
+    """
+    session = _mine()
+    return lambda: session.happened(event, leave_for)
 
 
 def follow(name: str, value: Any) -> str:
@@ -49,7 +72,7 @@ def follow(name: str, value: Any) -> str:
     the right value. Setting the old one through session_state would do the same on paper, but a run that is
     overtaken by the next one loses what it set, and the browser would go on with, and send back, what it had.
     """
-    turns: dict[str, int] = st.session_state.setdefault(_TURNS, {})
+    turns = _mine().turns
     key = f"{name} {turns.get(name, 0)}"
     if key not in st.session_state or st.session_state[key] != value:
         turns[name] = turns.get(name, 0) + 1
@@ -62,14 +85,17 @@ def on(key: str, event: Callable[[Any], Event | None]) -> Callable[[], None]:
 
     A browser that is busy can send the value of a widget after another has taken its place, and Streamlit
     takes that for a change. Such late words are not listened to.
+
+    Every look into `st.session_state` is a point where Streamlit breaks off what runs in favour of what the
+    visitor did next, in callbacks too: an Undo that is followed at once by another click would be forgotten.
+    `to_dict` is no such point.
     """
+    session = _mine()
 
     def callback() -> None:
         name, turn = key.rsplit(" ", 1)
-        if st.session_state[_TURNS].get(name) == int(turn):
-            happened = event(st.session_state[key])
-            if happened is not None:
-                send(happened)
+        if session.turns.get(name) == int(turn):
+            session.happened(event(st.session_state.to_dict()[key]))
 
     return callback
 
@@ -79,22 +105,19 @@ def anew(name: str, content: Any) -> str:
 
     A box drawn on one picture must not be taken for one on the next, not even after undo.
     """
-    turns: dict[str, int] = st.session_state.setdefault(_TURNS, {})
-    drawn: dict[str, Any] = st.session_state.setdefault(_DRAWN, {})
-    if name not in drawn or drawn[name] != content:
-        turns[name] = turns.get(name, 0) + 1
-        drawn[name] = content
-    return f"{name} {turns[name]}"
+    session = _mine()
+    if name not in session.drawn or session.drawn[name] != content:
+        session.turns[name] = session.turns.get(name, 0) + 1
+        session.drawn[name] = content
+    return f"{name} {session.turns[name]}"
 
 
-def remember_pages(pages: dict[str, Any]) -> None:
-    """Keep this run's pages by title, for `go_to`."""
-    st.session_state["pages"] = pages
-
-
-def go_to(title: str) -> None:
-    """Leave for another page at once."""
-    st.switch_page(st.session_state["pages"][title])
+def leave(pages: dict[str, Any]) -> None:
+    """Go to the page that a button asked for, if one did; `pages` are this run's pages by title."""
+    session = _mine()
+    title, session.leave_for = session.leave_for, ""
+    if title:
+        st.switch_page(pages[title])
 
 
 def sync_address(work: Work) -> None:

@@ -11,7 +11,7 @@ from pattern_studio.plot.hover import FEW_TILES
 
 from .. import compute
 from ..events import Boxed, HeadChosen, ToolChosen, ZoomedOut
-from ..session import anew, follow, on, send
+from ..session import anew, follow, on, sends
 from ..state import State
 
 HEIGHT = 486  # pixels: with it the page fits in 800
@@ -47,7 +47,7 @@ def render(state: State, layout: BlockLayout) -> None:
             icon=":material/zoom_out_map:",
             key="whole",
             disabled=state.viewport is None,
-            on_click=lambda: send(ZoomedOut()),
+            on_click=sends(ZoomedOut()),
         )
         if layout.groups > 1:
             _head(state, layout)

@@ -13,7 +13,7 @@ from pattern_studio import vocabulary
 from ..events import Redo, Typed, Undo
 from ..link import MAX_LINK, to_params
 from ..reading import Reading, pointer
-from ..session import follow, on, send
+from ..session import follow, on, sends
 from ..state import State
 from ..words import sentence
 from . import export_list
@@ -39,7 +39,7 @@ def render(state: State, export: bool = True) -> None:
             key="undo",
             help="Undo the last change of text or problem",
             disabled=not state.can_undo,
-            on_click=lambda: send(Undo()),
+            on_click=sends(Undo()),
         )
         st.button(
             "",
@@ -47,7 +47,7 @@ def render(state: State, export: bool = True) -> None:
             key="redo",
             help="Redo",
             disabled=not state.future,
-            on_click=lambda: send(Redo()),
+            on_click=sends(Redo()),
         )
         with st.popover("Link", icon=":material/link:"):
             _link(state)

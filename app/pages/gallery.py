@@ -7,7 +7,7 @@ import streamlit as st
 from .. import compute, numbers
 from ..events import Opened
 from ..presets import PRESETS, Preset
-from ..session import go_to, send
+from ..session import sends
 from ..state import State
 
 ACROSS = 4
@@ -33,6 +33,6 @@ def _card(preset: Preset, n: int) -> None:
             f'<div class="ps-note">{numbers.percent(stats.density.token)} of all pairs, '
             f"{numbers.percent(stats.density.block)} of tiles</div>"
         )
-        if st.button("Open in Design", key=f"open {n}", width="stretch"):
-            send(Opened(preset.work))
-            go_to("Design")
+        st.button(
+            "Open in Design", key=f"open {n}", width="stretch", on_click=sends(Opened(preset.work), leave_for="Design")
+        )

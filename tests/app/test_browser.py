@@ -195,8 +195,8 @@ def test_a_box_on_the_map_joins_the_pattern_and_can_be_undone(page: Page, addres
     expect(box(page)).to_have_value(painted)
     settled(page)
     page.get_by_role("button", name="undo icon").first.click()
-    page.get_by_text("Zoom", exact=True).click()  # at once: a run that is overtaken must not lose what it set
     expect(box(page)).to_have_value("causal & (window(255, 0) | sink(4))")
+    page.get_by_text("Zoom", exact=True).click()  # at once: a run that is overtaken must not lose what it set
     sink = number(page, "Sink keys")
     expect(sink).to_have_value("4")
     sink.fill("5")
