@@ -74,10 +74,10 @@ class DistributedSparseConfig:
     def compress_gradients(self, model: DistributedDataParallel) -> None:
         """Register torch's own communication hook on a DDP model, as the settings say."""
         if self.half_precision_gradients:
-            model.register_comm_hook(None, default_hooks.fp16_compress_hook)
+            model.register_comm_hook(model.process_group, default_hooks.fp16_compress_hook)
         elif self.enable_gradient_compression:
             state = powerSGD_hook.PowerSGDState(
-                process_group=None,
+                process_group=model.process_group,
                 matrix_approximation_rank=1,
                 start_powerSGD_iter=2,
                 min_compression_rate=round(1 / self.compression_ratio),

@@ -3,7 +3,8 @@
     python -m gallery.training.context_parallel --ranks 2 --steps 20 --gradients powersgd
 
 Every rank holds a part of each sequence; attention fetches the keys that its rows read. Parameters
-are replicated: DDP averages their gradients over the ranks, through torch's own communication hooks.
+are replicated and DDP averages their gradients over the ranks, whole or through torch's own hooks that
+compress them; or FSDP2 shards them ("sharded").
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import fully_shard
+from torch.multiprocessing.spawn import spawn
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
@@ -27,7 +30,7 @@ from attention_core.distributed import distributed_block_sparse_attention as att
 TEXT = Path(__file__).parents[2] / "LICENSE"
 PATTERN = "causal & (window(63, 0) | sink(4))"
 WIDTH, HEADS, LENGTH, BATCH = 32, 4, 256, 4
-GRADIENTS = {
+COMPRESSION = {
     "whole": DistributedSparseConfig(),
     "fp16": DistributedSparseConfig(half_precision_gradients=True),
     "powersgd": DistributedSparseConfig(enable_gradient_compression=True, compression_ratio=0.5),
@@ -46,22 +49,19 @@ class Model(nn.Module):
         )
         self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 256)
 
-    def forward(self, text: Tensor, positions: Tensor, plan: DistributedPlan) -> Tensor:
+    def forward(self, text: Tensor, positions: Tensor, plan: DistributedPlan, group: dist.ProcessGroup) -> Tensor:
         """Logits [batch, local length, 256] of text [batch, local length], which stands at `positions`."""
         x = self.bytes(text) + self.places(positions)
         q, k, v = self.qkv(self.norm(x)).unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)  # [batch, heads, ...]
-        x = x + self.out(attend(q, k, v, plan).transpose(1, 2).flatten(2))
+        x = x + self.out(attend(q, k, v, plan, group).transpose(1, 2).flatten(2))
         return self.head(x + self.feed(x))
 
 
-def train(rank: int, ranks: int, steps: int, gradients: str, store: str, losses: list[float]) -> None:
-    """One rank's loop; rank 0 fills `losses` with the mean loss over all ranks, a step each."""
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=ranks)
+def train(group: dist.ProcessGroup, steps: int, gradients: str) -> list[float]:
+    """One rank's loop: the mean loss over all ranks of each step."""
+    rank, ranks = dist.get_rank(group), dist.get_world_size(group)
     torch.manual_seed(0)
-    model = DistributedDataParallel(Model())
-    GRADIENTS[gradients].compress_gradients(model)
+    model = wrapped(Model(), group, gradients)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     layout = ps.lower(ps.parse(PATTERN), q_len=LENGTH, block=16, heads=HEADS)
     plan = distributed_plan(layout, ranks, rank)
@@ -70,37 +70,51 @@ def train(rank: int, ranks: int, steps: int, gradients: str, store: str, losses:
     positions = plan.query_positions
     text = torch.frombuffer(bytearray(TEXT.read_bytes()), dtype=torch.uint8).long()
     order = torch.Generator().manual_seed(1)  # the same on every rank: they hold parts of the same sequences
+    losses = []
     for _ in range(steps):
         first = torch.randint(len(text) - LENGTH, (BATCH, 1), generator=order)
-        logits = model(text[first + positions], positions, plan)
+        logits = model(text[first + positions], positions, plan, group)
         loss = functional.cross_entropy(logits.flatten(0, 1), text[first + positions + 1].flatten())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         mean = loss.detach().clone()
-        dist.all_reduce(mean, dist.ReduceOp.SUM)
-        if rank == 0:
-            losses.append(mean.item() / ranks)
+        dist.all_reduce(mean, dist.ReduceOp.SUM, group)
+        losses.append(mean.item() / ranks)
+    return losses
+
+
+def wrapped(model: Model, group: dist.ProcessGroup, gradients: str) -> nn.Module:
+    """The model as its gradients are to travel."""
+    if gradients == "sharded":
+        fully_shard(model, mesh=DeviceMesh.from_group(group, "cpu"))
+        return model
+    parallel = DistributedDataParallel(model, process_group=group)
+    COMPRESSION[gradients].compress_gradients(parallel)
+    return parallel
+
+
+def work(rank: int, ranks: int, steps: int, gradients: str, store: str) -> None:
+    """A process of this script: rank 0 prints the losses."""
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=ranks)
+    assert dist.group.WORLD is not None
+    losses = train(dist.group.WORLD, steps, gradients)
+    if rank == 0:
+        print("\n".join(f"step {step}: loss {loss:.4f}" for step, loss in enumerate(losses)))
     dist.destroy_process_group()
-
-
-def run(ranks: int, steps: int, gradients: str = "whole") -> list[float]:
-    """The loss of each step, trained on so many processes of this machine."""
-    with tempfile.TemporaryDirectory() as folder, mp.Manager() as manager:
-        losses = manager.list()
-        arguments = (ranks, steps, gradients, str(Path(folder) / "store"), losses)
-        mp.start_processes(train, arguments, ranks, start_method="spawn")
-        return list(losses)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--gradients", choices=GRADIENTS, default="whole")
+    parser.add_argument("--gradients", choices=[*COMPRESSION, "sharded"], default="whole")
     options = parser.parse_args()
-    for step, loss in enumerate(run(options.ranks, options.steps, options.gradients)):
-        print(f"step {step}: loss {loss:.4f}")
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = (options.ranks, options.steps, options.gradients, str(Path(folder) / "store"))
+        spawn(work, arguments, options.ranks)
 
 
 if __name__ == "__main__":

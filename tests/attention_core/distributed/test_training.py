@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from gallery.training.context_parallel import run
+from . import work
 
 
-def test_two_ranks_train_as_one_does():
-    one, two = run(1, 5), run(2, 5)
-    assert len(one) == 5
-    assert two == pytest.approx(one, abs=2e-4)
-    assert one[-1] < one[0] - 0.5
+@pytest.fixture(scope="module")
+def alone(four_ranks) -> list[float]:
+    losses = four_ranks.run(work.trained, 1, 5, "whole")[0]
+    assert len(losses) == 5
+    assert losses[-1] < losses[0] - 0.5
+    return losses
+
+
+@pytest.mark.parametrize("gradients", ["whole", "sharded"])
+def test_two_ranks_train_as_one_does(four_ranks, alone, gradients):
+    for losses in four_ranks.run(work.trained, 2, 5, gradients):
+        assert losses == pytest.approx(alone, abs=2e-4)
 
 
 @pytest.mark.parametrize("gradients", ["fp16", "powersgd"])
-def test_compressed_gradients_train(gradients):
-    losses = run(2, 5, gradients)
+def test_compressed_gradients_train(four_ranks, gradients):
+    losses = four_ranks.run(work.trained, 2, 5, gradients)[0]
     assert losses[-1] < losses[0] - 0.4

@@ -79,6 +79,13 @@ def leaves(rank, group, *arguments):
     return both_passes(rank, group, *arguments)
 
 
+def trained(rank, group, steps, gradients):
+    """The losses of the gallery's training script."""
+    from gallery.training.context_parallel import train
+
+    return train(group, steps, gradients)
+
+
 def _plan(rank, group, text, problem, block, tensors, options):
     layout = ps.lower(ps.parse(text), problem, block=block)
     return distributed_plan(layout, dist.get_world_size(group), rank, kv_heads=tensors["k"].shape[1], **options)
