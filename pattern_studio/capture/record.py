@@ -79,7 +79,7 @@ def run_recorded(model: PreTrainedModel, inputs: Mapping[str, Tensor], recorder:
     token = _ACTIVE.set(recorder)
     try:
         # no_grad and not inference_mode: tensors made under the latter can't take part in autograd later on.
-        with _recording_attention(model), torch.no_grad():
+        with switched_attention(model, _NAME), torch.no_grad():
             model.base_model(**inputs)  # the base model computes no logits
     finally:
         _ACTIVE.reset(token)
@@ -108,14 +108,14 @@ AttentionMaskInterface.register(_NAME, AttentionMaskInterface()["sdpa"])
 
 
 @contextmanager
-def _recording_attention(model: PreTrainedModel) -> Iterator[None]:
-    """Switches attention to `_attend` and the key-value cache off, and afterwards both back."""
+def switched_attention(model: PreTrainedModel, name: str) -> Iterator[None]:
+    """Switches to the attention function registered as `name` and the key-value cache off, and afterwards both back."""
     configs = [module.config for module in model.modules() if isinstance(module, PreTrainedModel)]
     for config in configs:  # grows: a config can hold others, and switching reaches those too
         configs.extend(sub for key in config.sub_configs if (sub := getattr(config, key, None)) is not None)
     before = [(config, config._attn_implementation, getattr(config, "use_cache", None)) for config in configs]
     try:
-        model.set_attn_implementation(_NAME)
+        model.set_attn_implementation(name)
         for config, _, use_cache in before:
             if use_cache:
                 config.use_cache = False

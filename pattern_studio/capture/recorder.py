@@ -59,7 +59,7 @@ class Recorder:
                 f"{list(k.shape)}{' a second time' * (number in self.numbers)}; pass batch 1 and no cache, and for an "
                 "encoder-decoder model its encoder"
             )
-        kind = _dense_mask(mask, causal)
+        kind = dense_mask_kind(mask, causal)
         if kind is None:
             if self.layers is None:
                 self.skipped[number] = "its dense mask is neither causal nor full"
@@ -113,7 +113,7 @@ class Recorder:
         return one.to(device="cpu", dtype=self.dtype, copy=True, memory_format=torch.contiguous_format)
 
 
-def _dense_mask(mask: Tensor | None, causal: bool) -> bool | None:
+def dense_mask_kind(mask: Tensor | None, causal: bool) -> bool | None:
     """Whether the layer's dense mask is causal (True) or full (False); None where it is another one."""
     if mask is None:
         return causal

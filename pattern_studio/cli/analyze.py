@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import StudioError
+from ..expr import Pattern
 from ..parse import parse
 from . import options as asked
+
+if TYPE_CHECKING:
+    from ..metrics.loss import LossReport
 
 WRITERS = {
     ".json": lambda report: json.dumps(report.as_dict(), indent=2, allow_nan=False) + "\n",
@@ -25,6 +31,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     asked.add_block(parser)
     parser.add_argument("--layers", help="layers of the capture, such as 7,20 (all)")
     parser.add_argument("--out", type=Path, help="write the report there instead: .json, .md or .html with figures")
+    parser.add_argument("--loss", metavar="MODEL", help="also swap it into this model (as capture --model) and run it")
+    parser.add_argument("--text", type=Path, help="what that model reads: a UTF-8 file it has not seen")
+    parser.add_argument("--tokens", type=int, help="of the text's beginning, the second half of them scored (1024)")
+    parser.add_argument("--sensitivity", action="store_true", help="and swap each layer alone")
     asked.add_lossy(parser)
     asked.add_json(parser)
 
@@ -39,15 +49,38 @@ def run(options: argparse.Namespace) -> None:
     pattern, block = parse(options.pattern), asked.block(options)
     capture = asked.capture(options)
     settle = None if options.lossy is None else asked.settle(options.lossy)
+    loss = None if options.loss is None else _loss(options, pattern, block)
     report = analyze(pattern, capture, block=block, layers=layers)
     changed = None if settle is None else settling(pattern, capture, settle, block=block, layers=layers)
     if options.out is not None:
         options.out.write_text(WRITERS[options.out.suffix](report), encoding="utf-8")
         print(f"wrote {options.out}")
     elif options.json:
-        asked.print_json(report.as_dict() | ({} if changed is None else {"lossy": changed.as_dict()}))
+        values = report.as_dict() | ({} if changed is None else {"lossy": changed.as_dict()})
+        asked.print_json(values | ({} if loss is None else {"loss": loss.as_dict()}))
         return
     else:
         print(report.to_markdown())
+    if loss is not None:
+        print(loss.to_markdown())
     if changed is not None:
         print(f"\n{changed}")
+
+
+def _loss(options: argparse.Namespace, pattern: Pattern, block: tuple[int, int]) -> LossReport:
+    from ..capture.load import load_model
+    from ..metrics.loss import next_token_loss
+
+    if options.text is None:
+        raise StudioError("--loss runs a model on a text; say which with --text FILE")
+    text = asked.read_text(options.text)
+    loaded = load_model(options.loss, head=True)
+    ids = loaded.ids(text, 1024 if options.tokens is None else options.tokens)
+    return next_token_loss(
+        loaded.model,
+        ids,
+        pattern,
+        block=block,
+        sensitivity=options.sensitivity,
+        progress=lambda name: print(f"running {name}", file=sys.stderr),
+    )

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from ..errors import StudioError
+from . import options as asked
 
 ABOUT = "record q, k and v of a real model, for analyze --capture"
 
@@ -25,12 +26,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     layers, kv_heads = _span("--layers", options.layers), _span("--kv-heads", options.kv_heads or "all")
-    try:
-        text = options.text.read_text("utf-8")
-    except UnicodeDecodeError as error:
-        raise StudioError(
-            f"{options.text}: expected UTF-8 text, got a byte that is none ({error}); convert it"
-        ) from None
+    text = asked.read_text(options.text)
     if options.out.suffix != ".safetensors":
         raise StudioError(f"--out takes a file ending in .safetensors, got {str(options.out)!r}")
     import torch

@@ -6,6 +6,7 @@ import argparse
 import json
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import StudioError
@@ -63,6 +64,14 @@ def capture(options: argparse.Namespace) -> Capture:
     from ..capture import Capture, bundled
 
     return bundled() if options.capture == "bundled" else Capture.load(options.capture)
+
+
+def read_text(file: Path) -> str:
+    """What a text file holds; an OSError where it is not there."""
+    try:
+        return file.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise StudioError(f"{file}: expected UTF-8 text, got a byte that is none ({error}); convert it") from None
 
 
 def settle(text: str) -> Callable[[BlockLayout], Lossy]:
