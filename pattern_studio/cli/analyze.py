@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING
 from ..errors import StudioError
 from ..expr import Pattern
 from ..parse import parse
+from ..problem import Problem
 from . import options as asked
 
 if TYPE_CHECKING:
+    from ..capture import Capture
+    from ..metrics import ReceptiveField
     from ..metrics.loss import LossReport
 
 WRITERS = {
@@ -31,6 +34,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     asked.add_block(parser)
     parser.add_argument("--layers", help="layers of the capture, such as 7,20 (all)")
     parser.add_argument("--out", type=Path, help="write the report there instead: .json, .md or .html with figures")
+    parser.add_argument("--depth", type=int, help="also its receptive field through so many layers")
     parser.add_argument("--loss", metavar="MODEL", help="also swap it into this model (as capture --model) and run it")
     parser.add_argument("--text", type=Path, help="what that model reads: a UTF-8 file it has not seen")
     parser.add_argument("--tokens", type=int, help="of the text's beginning, the second half of them scored (1024)")
@@ -49,6 +53,7 @@ def run(options: argparse.Namespace) -> None:
     pattern, block = parse(options.pattern), asked.block(options)
     capture = asked.capture(options)
     settle = None if options.lossy is None else asked.settle(options.lossy)
+    field = None if options.depth is None else _field(options.depth, pattern, capture)
     loss = None if options.loss is None else _loss(options, pattern, block)
     report = analyze(pattern, capture, block=block, layers=layers)
     changed = None if settle is None else settling(pattern, capture, settle, block=block, layers=layers)
@@ -57,14 +62,26 @@ def run(options: argparse.Namespace) -> None:
         print(f"wrote {options.out}")
     elif options.json:
         values = report.as_dict() | ({} if changed is None else {"lossy": changed.as_dict()})
+        values |= {} if field is None else {"receptive_field": field.as_dict()}
         asked.print_json(values | ({} if loss is None else {"loss": loss.as_dict()}))
         return
     else:
         print(report.to_markdown())
+    if field is not None:
+        print(field.to_markdown())
     if loss is not None:
         print(loss.to_markdown())
     if changed is not None:
         print(f"\n{changed}")
+
+
+def _field(depth: int, pattern: Pattern, capture: Capture) -> ReceptiveField:
+    from ..metrics import receptive_field
+
+    heads = max(layer.heads for layer in capture.layers.values())
+    # Single tokens are exact; a capture may be longer than can be composed so.
+    block = -(-len(capture.tokens) // 8192)
+    return receptive_field(pattern, Problem(len(capture.tokens), heads=heads), layers=depth, block=block)
 
 
 def _loss(options: argparse.Namespace, pattern: Pattern, block: tuple[int, int]) -> LossReport:

@@ -14,6 +14,7 @@ from ..errors import StudioError
 from .base import Metric, StreamedMetric
 from .cost import CostFigures, layout_cost
 from .density import DensityFigures, LayoutStats, TileCounts, layout_stats
+from .receptive_field import Depth, ReceptiveField, receptive_field
 
 if TYPE_CHECKING:
     from .analyzer import analyze
@@ -50,10 +51,12 @@ __all__ = [
     "METRICS",
     "CostFigures",
     "DensityFigures",
+    "Depth",
     "HeadReport",
     "LayerReport",
     "LayoutStats",
     "Metric",
+    "ReceptiveField",
     "Report",
     "StreamedMetric",
     "TileCounts",
@@ -62,6 +65,7 @@ __all__ = [
     "layout_cost",
     "layout_stats",
     "metric",
+    "receptive_field",
     "row_recall",
 ]
 

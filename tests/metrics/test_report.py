@@ -83,3 +83,10 @@ def test_the_command_names_the_kinds_of_file(capsys):
     assert capsys.readouterr().err == (
         "pattern-studio: --out takes a file ending in .json, .md, .html, got 'report.pdf'\n"
     )
+
+
+def test_the_command_composes_layers(capsys):
+    assert main(["analyze", "causal & window(511, 0)", "--layers", "7", "--depth", "3"]) == 0
+    told = capsys.readouterr().out
+    assert "Receptive field through layers, causal, block 1. Hops to reach all: 3." in told
+    assert "| 3 | 1 | 512.5 | 1 |" in told
