@@ -12,32 +12,45 @@ from .families import FAMILIES
 from .fit_blocks import fit_blocks
 from .fit_family import fit_family
 from .fitted import Fitted, Measured
+from .gate import BlockGate
+from .mean_query import mean_query
 from .pooled import pooled
 from .probes import Lines, probe_lines, probes
+from .schedule import DensitySchedule
 from .select import predicted, top_k, top_p
 from .tiling import Tiling
 from .to_pattern import by_head, to_pattern
+from .train import Distilled, Quality, calibrate, distill, mass_loss, quality
 from .vertical_slash import ChosenLines, vertical_slash
 
 # The registry: one file each, listed here by hand; all take (q, k, tiling, *, scale, lengths).
-SCORES = {score.__name__: score for score in (pooled, antidiagonal, probes)}
+SCORES = {score.__name__: score for score in (pooled, mean_query, antidiagonal, probes)}
 
 __all__ = [
     "FAMILIES",
     "SCORES",
+    "BlockGate",
     "ChosenLines",
+    "DensitySchedule",
+    "Distilled",
     "Fitted",
     "Lines",
     "Measured",
+    "Quality",
     "Tiling",
     "antidiagonal",
     "by_head",
+    "calibrate",
+    "distill",
     "fit_blocks",
     "fit_family",
+    "mass_loss",
+    "mean_query",
     "pooled",
     "predicted",
     "probe_lines",
     "probes",
+    "quality",
     "to_pattern",
     "top_k",
     "top_p",

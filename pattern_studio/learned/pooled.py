@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
@@ -70,9 +70,15 @@ def block_sums(x: Tensor, size: int, first: int, lengths: Tensor | None) -> tupl
 
 def by_group(queries: Tensor, keys: Tensor) -> Tensor:
     """Products [batch, heads, rows, cols] in float32, each query head with its KV head, whatever autocast is on."""
-    share, kind = queries.shape[1] // keys.shape[1], queries.device.type
-    with torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else nullcontext():
+    share = queries.shape[1] // keys.shape[1]
+    with no_autocast(queries.device):
         return (queries.unflatten(1, (keys.shape[1], share)) @ keys.mT[:, :, None]).flatten(1, 2)
+
+
+def no_autocast(device: torch.device) -> AbstractContextManager:
+    """Products as precise as their inputs, whatever autocast is on around."""
+    available = torch.amp.is_autocast_available(device.type)
+    return torch.autocast(device.type, enabled=False) if available else nullcontext()
 
 
 def hidden(scores: Tensor, tiling: Tiling, lengths: Tensor | None) -> Tensor:
