@@ -141,9 +141,25 @@ def _run(
     backend: str,
     deterministic: bool,
 ) -> tuple[Tensor, Tensor]:
-    batch, heads, q_len, _ = q.shape
-    shape = batch, heads, q_len, k.shape[2]
+    shape = q.shape[0], q.shape[1], q.shape[2], k.shape[2]
     plan, folded = planned(source, shape, q.device, padding, docs, allowed, causal, q_offset, extra)
+    return run_plan(plan, folded, q, k, v, scale, dropout_p, seed, backend, deterministic)
+
+
+def run_plan(
+    plan: Plan,
+    folded: bool,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    scale: float | None,
+    dropout_p: float = 0.0,
+    seed: Tensor | None = None,
+    backend: str = "auto",
+    deterministic: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """(out, lse) [batch, heads, ...] under a plan, whose heads are, where `folded`, those of all items in turn."""
+    batch, heads, q_len, _ = q.shape
     if folded:
         q, k, v = (x.reshape(1, -1, *x.shape[2:]) for x in (q, k, v))
     out, lse = block_sparse_attention(

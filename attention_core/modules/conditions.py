@@ -98,7 +98,7 @@ def read_items(
     allowed = None if causal else allowed
     if padding is None and allowed is None and (docs is None or len(docs) == 1):
         return (Item(docs=None if docs is None else tuple(docs[0].tolist())),), causal
-    ranges = [None] * batch if padding is None else _key_ranges(padding)
+    ranges = [None] * batch if padding is None else key_ranges(~padding)
     lengths = [None] * batch if docs is None else [tuple(row) for row in docs.expand(batch, -1).tolist()]
     masks: list[TokenMask | None] = [None] * batch
     if allowed is not None:
@@ -116,11 +116,10 @@ def _is_causal(allowed: Tensor) -> bool:
     return torch.equal(allowed[0, 0], torch.ones_like(allowed[0, 0]).tril_())
 
 
-def _key_ranges(padding: Tensor) -> list[tuple[tuple[int, int], ...] | None]:
-    """Ranges of keys that are not padding, of each item; None where there is no padding."""
-    real = ~padding.cpu().numpy()
+def key_ranges(real: Tensor) -> list[tuple[tuple[int, int], ...] | None]:
+    """Ranges of the keys that exist, of each item, from bool [batch, kv_len]; None where all do."""
     found: list[tuple[tuple[int, int], ...] | None] = []
-    for row in real:
+    for row in real.cpu().numpy():
         edges = np.flatnonzero(np.diff(np.r_[False, row, False].astype(np.int8)))
         spans = tuple((int(a), int(b)) for a, b in edges.reshape(-1, 2))
         found.append(None if spans == ((0, len(row)),) else spans)

@@ -233,8 +233,8 @@ def test_dropout_in_training_only(padded):
     assert torch.equal(run(), first)
     assert not torch.equal(first, second)
     torch.manual_seed(1)
-    mean = sum(run() for _ in range(400)) / 400
-    assert (mean - oracle.attention(q, k, v, mask)).abs().max() < 0.25
+    mean = sum(run() for _ in range(100)) / 100
+    assert (mean - oracle.attention(q, k, v, mask)).abs().max() < 0.5
     ones = torch.ones_like(v)  # each row then sums what was kept: 3/4 of it, times 4/3
     kept = attention(q, k, ones, key_padding_mask=padding)[:, :, 1:, 0]
     assert 0.95 < kept.mean() < 1.05
