@@ -5,6 +5,15 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import numpy as np
+import pytest
+import torch
+
+import pattern_studio as ps
+from pattern_studio.capture import LayerCapture
+from pattern_studio.metrics import row_recall
+from tests.metrics.captures import capture_of
+
 TOKENS = 8192
 
 # A process of its own: its peak is its own, and nothing freed before can hide what is allocated.
@@ -35,3 +44,42 @@ def test_no_n_by_n_array():
     assert 0 < float(recall) < 1
     # Chunks take about 80 MiB whatever the length; one n x n array takes 256 MiB in float32 and 64 as booleans.
     assert int(grown) * unit < 128 * 2**20, f"{int(grown) * unit / 2**20:.0f} MiB for {TOKENS} tokens"
+
+
+WIDE = """
+import resource, sys
+import torch
+import pattern_studio as ps
+from pattern_studio.capture import Capture, LayerCapture
+from pattern_studio.metrics import analyze
+
+tokens = int(sys.argv[1])
+q, k, v = (torch.randn(8, tokens, 64, generator=torch.Generator().manual_seed(n)).half() for n in (1, 2, 3))
+capture = Capture({0: LayerCapture(q, k, v)}, "m", "t", ("x",) * tokens, 0.125, True)
+analyze(ps.parse("causal & (window(1023, 0) | sink(64))"), capture, metrics=["recall", "output_error", "oracle"])
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+def test_32_thousand_tokens_of_eight_heads_fit_in_two_gigabytes():
+    peaks = []
+    for tokens in (2048, 4096):
+        command = [sys.executable, "-c", WIDE, str(tokens)]
+        told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=200).stdout
+        peaks.append(int(told) * (1 if sys.platform == "darwin" else 1024))
+    # Inputs, their float32 copies and what rows keep grow with tokens, chunks don't; a third of the line is a reserve
+    # for tiles, which grow with their square but are 2 MiB at 32,768 tokens.
+    grown = (peaks[1] - peaks[0]) / (4096 - 2048)
+    expected = peaks[1] + grown * (32768 - 4096)
+    assert expected * 4 / 3 < 2 * 10**9, f"{expected / 1e6:.0f} MB expected at 32,768 tokens, from {peaks}"
+
+
+@pytest.mark.parametrize("text", ["causal & (window(255, 0) | sink(4))", "causal & dilated(511, 0, rate=7)"])
+def test_two_lses_equal_the_full_matrix_at_4096_tokens(text):
+    tokens, generator = 4096, torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(1, tokens, 8, generator=generator) * 1.5 for _ in range(3))
+    found = row_recall(ps.parse(text), capture_of(LayerCapture(q, k, v), scale=8**-0.5, causal=True), 0)[0]
+    scores = (q[0].double() @ k[0].double().T).numpy() * 8**-0.5
+    dense = np.exp(np.where(np.tri(tokens, dtype=bool), scores, -np.inf))
+    kept = np.where(ps.dense_mask(ps.parse(text), ps.Problem(tokens))[0], dense, 0)
+    np.testing.assert_allclose(found, kept.sum(1) / dense.sum(1), rtol=2e-5)
