@@ -2,5 +2,6 @@
 
 from .ops import block_sparse_attention
 from .plan import Plan, plan
+from .plan_from_mask import plan_from_mask
 
-__all__ = ["Plan", "block_sparse_attention", "plan"]
+__all__ = ["Plan", "block_sparse_attention", "plan", "plan_from_mask"]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from numbers import Real
+from collections.abc import Callable
+from dataclasses import replace
+from numbers import Integral, Real
 from typing import Literal, overload
 
 import torch
@@ -12,6 +14,8 @@ from torch import Tensor
 from pattern_studio.errors import StudioError
 
 from .kernels import blocked, fused, reference
+from .kernels.dropout import Dropout
+from .kernels.runs import KeyRuns
 from .plan import Plan
 
 BACKENDS = ("triton", "blocked", "reference")
@@ -30,6 +34,8 @@ def block_sparse_attention(
     return_lse: Literal[False] = False,
     backend: str = "auto",
     deterministic: bool = False,
+    dropout_p: float = 0.0,
+    seed: int | Tensor | None = None,
 ) -> Tensor: ...
 
 
@@ -44,6 +50,8 @@ def block_sparse_attention(
     return_lse: Literal[True],
     backend: str = "auto",
     deterministic: bool = False,
+    dropout_p: float = 0.0,
+    seed: int | Tensor | None = None,
 ) -> tuple[Tensor, Tensor]: ...
 
 
@@ -57,6 +65,8 @@ def block_sparse_attention(
     return_lse: bool = False,
     backend: str = "auto",
     deterministic: bool = False,
+    dropout_p: float = 0.0,
+    seed: int | Tensor | None = None,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Softmax attention over exactly the pairs that the plan's layout allows.
 
@@ -81,6 +91,13 @@ def block_sparse_attention(
     tensors that it serves and "blocked" for all others. With `deterministic=True` gradients are
     bitwise repeatable.
 
+    `dropout_p`, at least 0 and below 1, drops each allowed probability by itself and divides the others
+    by the chance of being kept; lse stays that of all allowed keys. Which pairs are dropped follows
+    from `seed` (0 to 2**63 - 1, or an int64 tensor of one element on q's device) and the pair's batch
+    entry, query head, row and key alone: every backend, block size and pass drops the same. Without a
+    seed one is drawn from torch's generator of the device, so that torch.manual_seed repeats a run and
+    torch.utils.checkpoint recomputes what it had. Zero dropout draws nothing.
+
     Raises StudioError, a ValueError, that names what was expected and what was got; an input that
     can't be served is never cropped, cast or handed to another backend.
 
@@ -101,20 +118,21 @@ def block_sparse_attention(
     q, k, v = _one_dtype(q, k, v)
     _check_shapes(q, k, v, plan)
     scale = 1 / math.sqrt(q.shape[3]) if scale is None else _finite(scale)
+    dropout = _dropout(dropout_p, seed, q)
 
     chosen = _automatic(q, v, plan) if backend == "auto" else backend
     if chosen == "triton":
-        out, lse = _fused(q, k, v, plan, scale, deterministic)
+        out, lse = _fused(q, k, v, plan, scale, deterministic, dropout)
     elif chosen == "blocked":
         if deterministic and q.is_cuda:
             raise StudioError(
                 "backend 'blocked' adds K and V gradients in no fixed order on CUDA, but deterministic=True was "
                 "asked for; use backend='triton'"
             )
-        out, lse = blocked.attention(q, k, v, plan.runs, scale)
+        out, lse = _plain(blocked.attention, q, k, v, plan, scale, dropout)
     elif chosen == "reference":
         _check_dense_fits(q, plan)
-        out, lse = reference.attention(q, k, v, reference.dense_mask(plan.runs), scale)
+        out, lse = _plain(_dense, q, k, v, plan, scale, dropout)
     else:
         raise StudioError(f"backend must be one of auto, {', '.join(BACKENDS)}, got {backend!r}")
     return (out, lse) if return_lse else out
@@ -125,7 +143,9 @@ def _automatic(q: Tensor, v: Tensor, plan: Plan) -> str:
     return "triton" if q.is_cuda and fused.obstacle(q, v, plan.block) is None else "blocked"
 
 
-def _fused(q: Tensor, k: Tensor, v: Tensor, plan: Plan, scale: float, deterministic: bool) -> tuple[Tensor, Tensor]:
+def _fused(
+    q: Tensor, k: Tensor, v: Tensor, plan: Plan, scale: float, deterministic: bool, dropout: Dropout | None
+) -> tuple[Tensor, Tensor]:
     reason = fused.obstacle(q, v, plan.block)
     if reason is not None:
         raise StudioError(f"backend 'triton' can't serve this: {reason}; use backend='blocked' or 'auto'")
@@ -134,7 +154,26 @@ def _fused(q: Tensor, k: Tensor, v: Tensor, plan: Plan, scale: float, determinis
     if scale <= 0:  # the kernels follow the maximum of scaled scores through a positive scale
         q, scale = (-q, -scale) if scale < 0 else (q * 0, 1.0)
     by_key = plan.by_key if deterministic or not fused.gathers_keys(plan.block) else None
-    return attention(q, k, v, plan.by_query, by_key, scale)
+    return attention(q, k, v, plan.by_query, by_key, scale, dropout)
+
+
+def _plain(
+    attend: Callable, q: Tensor, k: Tensor, v: Tensor, plan: Plan, scale: float, dropout: Dropout | None
+) -> tuple[Tensor, Tensor]:
+    """Run a kernel in plain torch; where batch entries have tiles of their own, they are so many more heads."""
+    if plan.batch is None:
+        return attend(q, k, v, plan.runs, scale, dropout)
+    batch, heads = q.shape[:2]
+    runs = plan.runs if plan.problem.heads == heads else plan.runs.repeated(heads)
+    dropout = dropout and replace(dropout, heads=heads)
+    out, lse = attend(*(x.flatten(0, 1)[None] for x in (q, k, v)), runs, scale, dropout)
+    return out.unflatten(1, (batch, heads))[0], lse.unflatten(1, (batch, heads))[0]
+
+
+def _dense(
+    q: Tensor, k: Tensor, v: Tensor, runs: KeyRuns, scale: float, dropout: Dropout | None
+) -> tuple[Tensor, Tensor]:
+    return reference.attention(q, k, v, reference.dense_mask(runs), scale, dropout)
 
 
 def _check_tensors(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> None:
@@ -173,6 +212,11 @@ def _check_shapes(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> None:
     (batch, heads, q_len, head_dim), problem = q.shape, plan.problem
     if not batch == k.shape[0] == v.shape[0]:
         raise StudioError(f"q, k and v must have one batch size, got {batch}, {k.shape[0]} and {v.shape[0]}")
+    if plan.batch not in (None, batch):
+        raise StudioError(
+            f"the plan is for batch size {plan.batch}, q has {batch}; make the mask for this batch, or with a batch "
+            "dimension of 1 to use it for all"
+        )
     if k.shape[1] != v.shape[1]:
         raise StudioError(f"k and v must have equally many heads, got {k.shape[1]} and {v.shape[1]}")
     if k.shape[1] == 0 or heads == 0 or heads % k.shape[1]:
@@ -199,6 +243,26 @@ def _finite(scale: object) -> float:
     if isinstance(scale, bool) or not isinstance(scale, Real) or not math.isfinite(scale):
         raise StudioError(f"scale must be a finite number or None for 1/sqrt(head_dim), got {scale!r}")
     return float(scale)
+
+
+def _dropout(p: object, seed: object, q: Tensor) -> Dropout | None:
+    if isinstance(p, bool) or not isinstance(p, Real) or not 0 <= p < 1:
+        raise StudioError(f"dropout_p must be a number at least 0 and below 1, got {p!r}")
+    if isinstance(seed, Tensor):
+        if seed.dtype != torch.int64 or seed.numel() != 1 or seed.device != q.device:
+            raise StudioError(
+                f"a seed tensor must be int64 with one element on q's device {q.device}, got "
+                f"{str(seed.dtype).removeprefix('torch.')} {list(seed.shape)} on {seed.device}"
+            )
+    elif seed is not None and (isinstance(seed, bool) or not isinstance(seed, Integral) or not 0 <= seed < 2**63):
+        raise StudioError(f"seed must be None, a whole number from 0 to 2**63 - 1 or an int64 tensor, got {seed!r}")
+    if p == 0:
+        return None
+    if seed is None:  # on the device: the host waits for nothing, and a captured graph draws anew at each replay
+        drawn = torch.randint(2**63 - 1, (1,), device=q.device)
+    else:
+        drawn = seed.reshape(1) if isinstance(seed, Tensor) else torch.full((1,), int(seed), device=q.device)
+    return Dropout(float(p), drawn)
 
 
 def _check_dense_fits(q: Tensor, plan: Plan) -> None:

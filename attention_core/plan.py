@@ -13,6 +13,7 @@ from pattern_studio.errors import StudioError
 from pattern_studio.layout import BlockLayout, TileKind
 from pattern_studio.problem import Problem
 
+from .block_mask import BlockMask
 from .kernels import fused
 from .kernels.runs import KeyRuns
 from .kernels.triton.lists import TileLists
@@ -23,36 +24,54 @@ EDGE = 2**31 - 1  # beyond any j - i of two lengths that fit int32
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """A layout on a device: its problem, its block and what the kernels walk. Made by `plan()`.
+    """Tiles on a device: their problem, their block and what the kernels walk.
 
+    Made from a layout by `plan()`, or from a tensor of kept tiles by `plan_from_mask()`.
     Immutable: threads may share one, and it can be pickled and deep-copied. `runs` serve the kernels
-    in plain torch; the fused kernels' lists are made when first asked for (on CUDA by `plan()`), the
-    same whoever asks. Memory is O(active tiles) of the layout, whatever the lengths.
+    in plain torch; the fused kernels' lists are made when first asked for (on CUDA at once), the same
+    whoever asks. Memory is O(active tiles) of a layout, whatever the lengths, and O(tiles) of a mask.
+    `batch` is the batch size that a plan is for, or None where it serves any.
     """
 
     problem: Problem
     block: tuple[int, int]
-    runs: KeyRuns
-    layout: BlockLayout
+    device: torch.device
+    source: BlockLayout | BlockMask
+    batch: int | None = None
+
+    @cached_property
+    def layout(self) -> BlockLayout:
+        """The tiles as a layout; those of a mask have batch * heads heads, and the host waits for the device."""
+        return self.source if isinstance(self.source, BlockLayout) else self.source.layout()
+
+    @cached_property
+    def runs(self) -> KeyRuns:
+        """Runs of keys of each query block, for the kernels in plain torch, heads as the layout's."""
+        return _key_runs(self.layout).to(self.device)
 
     @cached_property
     def by_query(self) -> TileLists:
         """Key tiles of each query block, for the fused forward and dQ."""
-        return query_lists(self.layout).to(self.device)
+        if isinstance(self.source, BlockMask):
+            return self.source.query_lists()
+        return query_lists(self.source).to(self.device)
 
     @cached_property
     def by_key(self) -> TileLists:
         """Query tiles of each key block, for the fused dK and dV."""
-        return key_lists(self.layout).to(self.device)
-
-    @property
-    def device(self) -> torch.device:
-        """Where q, k and v must be."""
-        return self.runs.indptr.device
+        if isinstance(self.source, BlockMask):
+            return self.source.key_lists()
+        return key_lists(self.source).to(self.device)
 
     def to(self, device: torch.device | str) -> Plan:
         """The same plan on another device."""
-        return _ready(replace(self, runs=self.runs.to(device)))
+        source = self.source
+        if isinstance(source, BlockMask):
+            source = replace(source, mask=source.mask.to(device))
+        moved = replace(self, device=torch.empty(0, device=device).device, source=source)
+        if "runs" in vars(self):
+            vars(moved)["runs"] = self.runs.to(device)
+        return ready(moved)
 
 
 def plan(layout: BlockLayout, device: torch.device | str | None = None) -> Plan:
@@ -72,10 +91,12 @@ def plan(layout: BlockLayout, device: torch.device | str | None = None) -> Plan:
         )
     layout.validate()
     device = torch.get_default_device() if device is None else device
-    return _ready(Plan(layout.problem, layout.block, _key_runs(layout).to(device), layout))
+    made = Plan(layout.problem, layout.block, torch.empty(0, device=device).device, layout)
+    _ = made.runs  # now: the layout's own arrays stay mutable
+    return ready(made)
 
 
-def _ready(made: Plan) -> Plan:
+def ready(made: Plan) -> Plan:
     """On CUDA make the fused kernels' lists now, so that no call of a kernel waits for them."""
     if made.device.type == "cuda" and fused.serves_block(made.block):
         _ = made.by_query, fused.gathers_keys(made.block) or made.by_key

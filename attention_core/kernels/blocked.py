@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from .dropout import Dropout
 from .gather import Slots, rows_of, slots_of
 from .runs import KeyRuns
 from .schedule import Chunk, chunks
@@ -27,26 +28,31 @@ from .schedule import Chunk, chunks
 INF = float("inf")
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, runs: KeyRuns, scale: float) -> tuple[Tensor, Tensor]:
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, runs: KeyRuns, scale: float, dropout: Dropout | None = None
+) -> tuple[Tensor, Tensor]:
     """Attention over the pairs that `runs` allows: (out, lse), once differentiable in q, k and v.
 
     q [batch, heads, q_len, head_dim]; k [batch, kv_heads, kv_len, head_dim]; v [batch, kv_heads,
     kv_len, value_dim], any strides, one dtype and device. Query head h reads key head
     h // (heads // kv_heads). out has q's dtype; lse [batch, heads, q_len] is the natural logarithm,
     float64 for float64 and float32 otherwise. A row without keys gives out 0, lse -inf and zero gradients.
+    `dropout` acts on the probabilities that weight the values; lse is that of all allowed keys.
     """
-    out, lse = _Blocked.apply(q, k, v, runs, scale)  # type: ignore[misc]  # apply is untyped
+    out, lse = _Blocked.apply(q, k, v, runs, scale, dropout)  # type: ignore[misc]  # apply is untyped
     return out, lse
 
 
 class _Blocked(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, runs: KeyRuns, scale: float) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, runs: KeyRuns, scale: float, dropout: Dropout | None
+    ) -> tuple[Tensor, Tensor]:
         with torch.autocast(q.device.type, enabled=False):
-            exact, lse = _forward(q, k, v, runs, scale)
+            exact, lse = _forward(q, k, v, runs, scale, dropout)
         # The backward subtracts d_out . out, where a rounding of out would cost more than all else does.
         ctx.save_for_backward(q, k, v, exact, lse)
-        ctx.runs, ctx.scale = runs, scale
+        ctx.runs, ctx.scale, ctx.dropout = runs, scale, dropout
         ctx.set_materialize_grads(False)
         return exact.to(q.dtype), lse
 
@@ -56,10 +62,13 @@ class _Blocked(torch.autograd.Function):
         q, k, v, out, lse = ctx.saved_tensors
         d_out = torch.zeros_like(out) if d_out is None else d_out
         with torch.autocast(q.device.type, enabled=False):
-            return *_backward(q, k, v, out, lse, d_out, d_lse, ctx.runs, ctx.scale), None, None
+            grads = _backward(q, k, v, out, lse, d_out, d_lse, ctx.runs, ctx.scale, ctx.dropout)
+        return *grads, None, None, None
 
 
-def _forward(q: Tensor, k: Tensor, v: Tensor, runs: KeyRuns, scale: float) -> tuple[Tensor, Tensor]:
+def _forward(
+    q: Tensor, k: Tensor, v: Tensor, runs: KeyRuns, scale: float, dropout: Dropout | None
+) -> tuple[Tensor, Tensor]:
     """(out, lse), both in the dtype of the sums."""
     dtype = _sum_dtype(q)
     q_rows, k_rows, v_rows = q.flatten(0, 2), k.flatten(0, 2), v.flatten(0, 2)
@@ -80,6 +89,8 @@ def _forward(q: Tensor, k: Tensor, v: Tensor, runs: KeyRuns, scale: float) -> tu
             p = scores.sub_(finite).exp_()
             fade = (top - finite).exp_()
             total = total * fade + p.sum(-1, keepdim=True)
+            if dropout is not None:
+                p *= _weights(dropout, chunk, runs, slots, dtype)
             acc = acc.mul_(fade).add_(p @ values)
             top = new_top
         index = torch.where(exists, index, len(q_rows))
@@ -98,8 +109,12 @@ def _backward(
     d_lse: Tensor | None,
     runs: KeyRuns,
     scale: float,
+    dropout: Dropout | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients by p = exp(score - lse); d_score = p * (d_out . v - d_out . out + d_lse)."""
+    """Gradients by p = exp(score - lse); d_score = p * (w * d_out . v - d_out . out + d_lse).
+
+    w is 1 without dropout, otherwise the pair's weight.
+    """
     dtype = _sum_dtype(q)
     q_rows, k_rows, v_rows = q.flatten(0, 2), k.flatten(0, 2), v.flatten(0, 2)
     out, lse, d_out = out.flatten(0, 2), lse.flatten(), d_out.flatten(0, 2)
@@ -124,8 +139,12 @@ def _backward(
             keys, values = _gather(k_rows, where, slots, dtype), _gather(v_rows, where, slots, dtype)
             target = where if slots.live is None else torch.where(slots.live, where, len(k_rows))
             p = _masked((queries @ keys.mT).sub_(row_lse).exp_(), slots, 0)  # [..., heads * rows, slots]
-            dv.index_add_(0, target.flatten(), (p.mT @ d_rows).flatten(0, 3))
-            d_scores = (d_rows @ values.mT).sub_(delta).mul_(p)
+            d_p, weighted = d_rows @ values.mT, p
+            if dropout is not None:
+                weights = _weights(dropout, chunk, runs, slots, dtype)
+                d_p, weighted = d_p.mul_(weights), p * weights
+            dv.index_add_(0, target.flatten(), (weighted.mT @ d_rows).flatten(0, 3))
+            d_scores = d_p.sub_(delta).mul_(p)
             dk.index_add_(0, target.flatten(), (d_scores.mT @ queries).flatten(0, 3))
             d_queries += d_scores @ keys
         dq[torch.where(exists, index, len(q_rows))] = d_queries.mul_(scale).masked_fill_(idle, 0).to(dq.dtype)
@@ -154,6 +173,15 @@ def _key_slices(chunk: Chunk, runs: KeyRuns, kv_heads: int, heads: int) -> Itera
     for first, stop in chunk.slices:
         slots = slots_of(runs, chunk.lines, first, stop, masked=first >= chunk.full)
         yield slots, line + slots.key
+
+
+def _weights(dropout: Dropout, chunk: Chunk, runs: KeyRuns, slots: Slots, dtype: torch.dtype) -> Tensor:
+    """What dropout multiplies probabilities by, [batch, packs, lines, heads * rows, slots]."""
+    device = chunk.lines.device
+    batch = torch.arange(chunk.first_batch, chunk.last_batch, device=device).view(-1, 1, 1, 1, 1, 1)
+    head = chunk.packs[..., None] * chunk.heads_per_pack + torch.arange(chunk.heads_per_pack, device=device)
+    row, key = rows_of(runs, chunk.lines)[:, None, :, None], slots.key[:, None, None, :]
+    return dropout.weights(batch, head[..., None, None], row, key, dtype).flatten(3, 4)
 
 
 def _rows(x: Tensor, index: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from .dropout import Dropout
 from .runs import KeyRuns
 
 
@@ -30,20 +31,25 @@ def dense_mask(runs: KeyRuns) -> Tensor:
     return out[runs.host_head_group].to(runs.indptr.device)
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float, dropout: Dropout | None = None
+) -> tuple[Tensor, Tensor]:
     """Attention over the pairs that `mask` allows: (out, lse), differentiable in q, k, v.
 
     q [batch, heads, q_len, head_dim]; k [batch, kv_heads, kv_len, head_dim]; v [batch, kv_heads,
     kv_len, value_dim]; mask bool [heads or 1, q_len, kv_len]. Query head h reads key head
     h // (heads // kv_heads). out has q's dtype; lse [batch, heads, q_len] is the natural logarithm,
     float64 for float64 and float32 otherwise. A row without keys gives out 0, lse -inf and zero
-    gradients. A key that no row of its head is allowed takes no part, whatever it holds.
+    gradients. A key that no row of its head is allowed takes no part, whatever it holds. `dropout`
+    acts on the probabilities that weight the values; lse is that of all allowed keys.
     """
     with torch.autocast(q.device.type, enabled=False):  # it would take the products below to half precision
-        return _attention(q, k, v, mask, scale)
+        return _attention(q, k, v, mask, scale, dropout)
 
 
-def _attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+def _attention(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float, dropout: Dropout | None
+) -> tuple[Tensor, Tensor]:
     dtype = torch.float64 if q.dtype == torch.float64 else torch.float32
     used = mask.any(-2)[..., None]  # [heads or 1, kv_len, 1]
     empty = ~mask.any(-1)  # [heads or 1, q_len]
@@ -59,6 +65,11 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float) -> t
     scores = scores.masked_fill(~mask, -torch.inf)
     # The gradient of a softmax over nothing is NaN even where it is not used: give it something.
     scores = scores.masked_fill(empty[..., None], 0)
-    out = (scores.softmax(-1) @ values).masked_fill(empty[..., None], 0)
+    p = scores.softmax(-1)
+    if dropout is not None:
+        place = (torch.arange(n, device=q.device) for n in scores.shape)
+        batch, head, row, key = torch.meshgrid(*place, indexing="ij")
+        p = p * dropout.weights(batch, head, row, key, dtype)
+    out = (p @ values).masked_fill(empty[..., None], 0)
     lse = scores.logsumexp(-1).masked_fill(empty, -torch.inf)
     return out.to(q.dtype), lse

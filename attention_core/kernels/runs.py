@@ -58,6 +58,11 @@ class KeyRuns:
         """Number of distinct head layouts."""
         return int(self.host_head_group.max()) + 1
 
+    def repeated(self, times: int) -> KeyRuns:
+        """The same runs with each head `times` times over."""
+        heads = (x.repeat_interleave(times) for x in (self.head_group, self.host_head_group))
+        return replace(self, **dict(zip(("head_group", "host_head_group"), heads, strict=True)))
+
     def to(self, device: torch.device | str) -> KeyRuns:
         """The same runs on another device; the host-side counts stay where they are."""
         host = {"line_keys", "line_full", "line_order", "host_head_group"}

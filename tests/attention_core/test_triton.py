@@ -175,7 +175,9 @@ def test_operator_is_sound_and_refuses_double_backward():
     layout = ps.lower(ps.causal, q_len=20, heads=1, block=16)
     q, k, v = (normal(1, 1, 20, 16, seed=n).float().to(DEVICE).requires_grad_() for n in range(3))
     ready = plan(layout, device=DEVICE)
-    checked = torch.library.opcheck(attend, (q, k, v, ready.by_query.tensors(), ready.by_key.tensors(), 0.25))
+    checked = torch.library.opcheck(
+        attend, (q, k, v, ready.by_query.tensors(), ready.by_key.tensors(), 0.25, 0.0, None)
+    )
     assert set(checked.values()) == {"SUCCESS"}
     out = block_sparse_attention(q, k, v, ready, backend="triton")
     (dq,) = torch.autograd.grad(out.sum(), q, create_graph=True)

@@ -5,18 +5,33 @@
 import triton
 import triton.language as tl
 
-from .primitives import bit_allowed, load_rows, load_tile, per_unit, unit_positions, unit_start
+from .primitives import (
+    bit_allowed,
+    dropout_weights,
+    group_of,
+    job_at,
+    load_rows,
+    load_tile,
+    per_unit,
+    steps_of,
+    unit_positions,
+    unit_start,
+)  # fmt: skip
 
 
 @triton.jit
-def _fold(k, v, dk, dv, q, do, lse, delta, scale, allowed, MASKED: tl.constexpr, PRECISION: tl.constexpr):
+def _fold(k, v, dk, dv, q, do, lse, delta, scale, allowed, weights, MASKED: tl.constexpr, DROPOUT: tl.constexpr,
+          PRECISION: tl.constexpr):  # fmt: skip
     """Add one query tile to dk and dv. Scores are held keys by queries, so no operand is transposed twice."""
     s = tl.dot(k, tl.trans(q), input_precision=PRECISION) * scale - lse[None, :]  # [BN, BM]
     if MASKED:  # before the exponential: a masked score can be far above its row's LSE
         s = tl.where(allowed, s, -float("inf"))
     p = tl.math.exp2(s)
-    dv = tl.dot(p.to(do.dtype), do, dv, input_precision=PRECISION)
+    kept = p * weights if DROPOUT else p
+    dv = tl.dot(kept.to(do.dtype), do, dv, input_precision=PRECISION)
     dp = tl.dot(v, tl.trans(do), input_precision=PRECISION)  # [BN, BM]
+    if DROPOUT:
+        dp = dp * weights
     ds = p * (dp - delta[None, :])
     if MASKED:  # a masked pair can hold anything, NaN included: 0 * NaN must not survive
         ds = tl.where(allowed, ds, 0.0)
@@ -24,17 +39,17 @@ def _fold(k, v, dk, dv, q, do, lse, delta, scale, allowed, MASKED: tl.constexpr,
     return dk, dv
 
 
-@triton.jit(do_not_specialize=["q_len", "kv_len", "n_jobs", "kv_heads", "kv_ratio", "n_slots", "n_lines"])
+@triton.jit(do_not_specialize=["q_len", "kv_len", "n_jobs", "kv_heads", "kv_ratio", "n_slots", "n_lines", "threshold"])
 def backward_key(
     Q, K, V, DO, Q_BOX, DO_BOX, LSE2, DELTA, DK, DV_OUT, PART_DK, PART_DV,
     full_ptr, full_units, masked_ptr, masked_units, low, high, bits, masks, head_group, jobs,
     stride_qb, stride_qh, stride_qs, stride_kb, stride_kh, stride_ks, stride_vb, stride_vh, stride_vs,
     stride_ob, stride_oh, stride_os,
-    scale2, scale, q_len, kv_len, n_jobs, kv_heads, kv_ratio, n_slots, n_lines,
+    scale2, scale, q_len, kv_len, n_jobs, kv_heads, kv_ratio, n_slots, n_lines, seed, threshold, weight,
     D: tl.constexpr, D_PAD: tl.constexpr, DV: tl.constexpr, DV_PAD: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, TILE: tl.constexpr, GRANULE: tl.constexpr,
-    BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, SHARED: tl.constexpr, HAS_BITS: tl.constexpr,
-    BOXES: tl.constexpr, PRECISION: tl.constexpr, STAGES: tl.constexpr,
+    BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, SHARED: tl.constexpr, BY_BATCH: tl.constexpr,
+    HAS_BITS: tl.constexpr, BOXES: tl.constexpr, DROPOUT: tl.constexpr, PRECISION: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """dK and dV of BN keys of one key block, over all query heads of its group.
 
@@ -47,9 +62,8 @@ def backward_key(
     job = (program // KEY_TILES) % n_jobs
     batch_kv = program // KEY_TILES // n_jobs
     batch, kv_head = batch_kv // kv_heads, batch_kv % kv_heads
-    first_group = 0 if SHARED else tl.load(head_group + kv_head * kv_ratio)
-    entry = jobs + (first_group * n_jobs + job) * 4
-    line, part, parts, slot = tl.load(entry), tl.load(entry + 1), tl.load(entry + 2), tl.load(entry + 3)
+    first_group = group_of(head_group, batch, kv_head * kv_ratio, kv_heads * kv_ratio, SHARED, BY_BATCH)
+    line, part, parts, slot = job_at(jobs, first_group, n_jobs, job)
     if line < 0:
         return
     in_block = key_tile * BN + tl.arange(0, BN)
@@ -62,17 +76,14 @@ def backward_key(
 
     for member in range(kv_ratio):
         head = kv_head * kv_ratio + member
-        group = 0 if SHARED else tl.load(head_group + head)
+        group = group_of(head_group, batch, head, kv_heads * kv_ratio, SHARED, BY_BATCH)
         owner = group * n_lines + line
         q_base = Q + batch * stride_qb + head * stride_qh
         do_base = DO + batch * stride_ob + head * stride_oh
         base = (batch * kv_heads * kv_ratio + head) * q_len
 
-        begin, end = tl.load(full_ptr + owner), tl.load(full_ptr + owner + 1)
-        count = end - begin
-        end = begin + count * (part + 1) // parts
-        begin = begin + count * part // parts
-        for step in tl.range(begin * STEPS, end * STEPS, num_stages=STAGES):
+        begin, end = steps_of(full_ptr, owner, part, parts, STEPS)
+        for step in tl.range(begin, end, num_stages=STAGES):
             row = unit_positions(full_units, step, BM, GRANULE)  # [BM]
             if BOXES:
                 start = unit_start(full_units, step, BM, GRANULE)
@@ -82,13 +93,13 @@ def backward_key(
                 q = load_rows(q_base, row, stride_qs, True, D, D_PAD, False)
                 do = load_rows(do_base, row, stride_os, True, DV, DV_PAD, False)
             lse, delta = tl.load(LSE2 + base + row), tl.load(DELTA + base + row)
-            dk, dv = _fold(k, v, dk, dv, q, do, lse, delta, scale2, True, False, PRECISION)
+            weights = 1.0
+            if DROPOUT:
+                weights = dropout_weights(seed, batch, head, row[None, :], key[:, None], threshold, weight)
+            dk, dv = _fold(k, v, dk, dv, q, do, lse, delta, scale2, True, weights, False, DROPOUT, PRECISION)
 
-        begin, end = tl.load(masked_ptr + owner), tl.load(masked_ptr + owner + 1)
-        count = end - begin
-        end = begin + count * (part + 1) // parts
-        begin = begin + count * part // parts
-        for step in tl.range(begin * STEPS, end * STEPS, num_stages=STAGES):
+        begin, end = steps_of(masked_ptr, owner, part, parts, STEPS)
+        for step in tl.range(begin, end, num_stages=STAGES):
             row = unit_positions(masked_units, step, BM, GRANULE)
             lo, hi = per_unit(low, step, BM, GRANULE), per_unit(high, step, BM, GRANULE)
             there = (row < q_len) & (lo <= hi)
@@ -101,7 +112,10 @@ def backward_key(
             do = load_rows(do_base, row, stride_os, there, DV, DV_PAD, True)
             lse = tl.load(LSE2 + base + row, mask=there, other=float("inf"))
             delta = tl.load(DELTA + base + row, mask=there, other=0.0)
-            dk, dv = _fold(k, v, dk, dv, q, do, lse, delta, scale2, allowed, True, PRECISION)
+            weights = 1.0
+            if DROPOUT:
+                weights = dropout_weights(seed, batch, head, row[None, :], key[:, None], threshold, weight)
+            dk, dv = _fold(k, v, dk, dv, q, do, lse, delta, scale2, allowed, weights, True, DROPOUT, PRECISION)
 
     d, e = tl.arange(0, D_PAD), tl.arange(0, DV_PAD)
     if slot < 0:

@@ -5,7 +5,17 @@
 import triton
 import triton.language as tl
 
-from .primitives import bit_allowed, load_rows, load_tile, per_unit, unit_positions, unit_start
+from .primitives import (
+    dropout_weights,
+    group_of,
+    job_at,
+    load_rows,
+    load_tile,
+    masked_keys,
+    steps_of,
+    unit_positions,
+    unit_start,
+)  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["q_len"])
@@ -31,13 +41,19 @@ def prepare(OUT, DO, LSE, DLSE, LSE2, DELTA, stride_ob, stride_oh, stride_os, he
 
 
 @triton.jit
-def _gradients(q, do, lse, delta, k, v, scale, allowed, MASKED: tl.constexpr, PRECISION: tl.constexpr):
-    """p and ds of one tile, both [BM, BN] in float32."""
+def _gradients(q, do, lse, delta, k, v, scale, allowed, weights, MASKED: tl.constexpr, DROPOUT: tl.constexpr,
+               PRECISION: tl.constexpr):  # fmt: skip
+    """What weights the values and ds of one tile, both [BM, BN] in float32."""
     s = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale - lse[:, None]
     if MASKED:  # before the exponential: a masked score can be far above its row's LSE
         s = tl.where(allowed, s, -float("inf"))
     p = tl.math.exp2(s)
-    ds = p * (tl.dot(do, tl.trans(v), input_precision=PRECISION) - delta[:, None])
+    dp = tl.dot(do, tl.trans(v), input_precision=PRECISION)
+    if DROPOUT:
+        dp = dp * weights
+    ds = p * (dp - delta[:, None])
+    if DROPOUT:
+        p = p * weights
     # A masked pair can hold anything, NaN included: 0 * NaN must not survive.
     return p, tl.where(allowed, ds, 0.0) if MASKED else ds
 
@@ -54,17 +70,18 @@ def _scatter(DK, DV_OUT, q, do, p, ds, key, seen, D: tl.constexpr, D_PAD: tl.con
     tl.atomic_add(DV_OUT + at * DV + e[None, :], dv, mask=seen[:, None] & (e < DV)[None, :], sem="relaxed")
 
 
-@triton.jit(do_not_specialize=["q_len", "kv_len", "n_jobs", "heads", "kv_ratio", "n_slots", "n_lines"])
+@triton.jit(do_not_specialize=["q_len", "kv_len", "n_jobs", "heads", "kv_ratio", "n_slots", "n_lines", "threshold"])
 def backward_query(
     Q, K, V, K_BOX, V_BOX, DO, LSE2, DELTA, DQ, PART_DQ, DK, DV_OUT,
     full_ptr, full_units, masked_ptr, masked_units, low, high, bits, masks, head_group, jobs,
     stride_qb, stride_qh, stride_qs, stride_kb, stride_kh, stride_ks, stride_vb, stride_vh, stride_vs,
     stride_ob, stride_oh, stride_os,
-    scale2, scale, q_len, kv_len, n_jobs, heads, kv_ratio, n_slots, n_lines,
+    scale2, scale, q_len, kv_len, n_jobs, heads, kv_ratio, n_slots, n_lines, seed, threshold, weight,
     D: tl.constexpr, D_PAD: tl.constexpr, DV: tl.constexpr, DV_PAD: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, TILE: tl.constexpr, GRANULE: tl.constexpr,
-    BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, SHARED: tl.constexpr, HAS_BITS: tl.constexpr,
-    SCATTER: tl.constexpr, BOXES: tl.constexpr, PRECISION: tl.constexpr, STAGES: tl.constexpr,
+    BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, SHARED: tl.constexpr, BY_BATCH: tl.constexpr,
+    HAS_BITS: tl.constexpr, SCATTER: tl.constexpr, BOXES: tl.constexpr, DROPOUT: tl.constexpr,
+    PRECISION: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """dQ of BM rows of one query block, or its part from some of the tiles. Grid: as the forward's."""
     ROW_TILES: tl.constexpr = (BLOCK_Q + BM - 1) // BM
@@ -74,9 +91,8 @@ def backward_query(
     job = (program // ROW_TILES) % n_jobs
     batch_head = program // ROW_TILES // n_jobs
     batch, head = batch_head // heads, batch_head % heads
-    group = 0 if SHARED else tl.load(head_group + head)
-    entry = jobs + (group * n_jobs + job) * 4
-    line, part, parts, slot = tl.load(entry), tl.load(entry + 1), tl.load(entry + 2), tl.load(entry + 3)
+    group = group_of(head_group, batch, head, heads, SHARED, BY_BATCH)
+    line, part, parts, slot = job_at(jobs, group, n_jobs, job)
     if line < 0:
         return
     in_block = row_tile * BM + tl.arange(0, BM)
@@ -96,11 +112,8 @@ def backward_query(
     last_row = tl.minimum(last_row, first_row + BM - 1)
     dq = tl.zeros([BM, D_PAD], tl.float32)
 
-    begin, end = tl.load(full_ptr + owner), tl.load(full_ptr + owner + 1)
-    count = end - begin
-    end = begin + count * (part + 1) // parts
-    begin = begin + count * part // parts
-    for step in tl.range(begin * STEPS, end * STEPS, num_stages=STAGES):
+    begin, end = steps_of(full_ptr, owner, part, parts, STEPS)
+    for step in tl.range(begin, end, num_stages=STAGES):
         key = unit_positions(full_units, step, BN, GRANULE)  # [BN]
         if BOXES:
             start = unit_start(full_units, step, BN, GRANULE)
@@ -109,30 +122,25 @@ def backward_query(
         else:
             k = load_rows(k_base, key, stride_ks, True, D, D_PAD, False)
             v = load_rows(v_base, key, stride_vs, True, DV, DV_PAD, False)
-        p, ds = _gradients(q, do, lse, delta, k, v, scale2, True, False, PRECISION)
+        weights = 1.0
+        if DROPOUT:
+            weights = dropout_weights(seed, batch, head, row[:, None], key[None, :], threshold, weight)
+        p, ds = _gradients(q, do, lse, delta, k, v, scale2, True, weights, False, DROPOUT, PRECISION)
         dq = tl.dot(ds.to(k.dtype), k, dq, input_precision=PRECISION)
         if SCATTER:
             _scatter(DK + kv_row * D, DV_OUT + kv_row * DV, q, do, p, ds, key, key >= 0, D, D_PAD, DV, DV_PAD,
                      PRECISION)  # fmt: skip
 
-    begin, end = tl.load(masked_ptr + owner), tl.load(masked_ptr + owner + 1)
-    count = end - begin
-    end = begin + count * (part + 1) // parts
-    begin = begin + count * part // parts
-    for step in tl.range(begin * STEPS, end * STEPS, num_stages=STAGES):
-        key = unit_positions(masked_units, step, BN, GRANULE)
-        lo, hi = per_unit(low, step, BN, GRANULE), per_unit(high, step, BN, GRANULE)
-        seen = (key < kv_len) & (lo <= hi) & (key - lo >= first_row) & (key - hi <= last_row)
-        distance = key[None, :] - row[:, None]
-        allowed = (distance >= lo[None, :]) & (distance <= hi[None, :]) & seen[None, :]
-        if HAS_BITS:
-            mask_id = per_unit(bits, step, BN, GRANULE)
-            allowed &= bit_allowed(masks, mask_id[None, :], key[None, :], row[:, None], BLOCK_Q, BLOCK_K)
-            allowed &= real[:, None]
-            seen = tl.max(allowed.to(tl.int32), 0) > 0
+    begin, end = steps_of(masked_ptr, owner, part, parts, STEPS)
+    for step in tl.range(begin, end, num_stages=STAGES):
+        key, seen, allowed = masked_keys(masked_units, low, high, bits, masks, step, row, real, first_row, last_row,
+                                         kv_len, BN, GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS)  # fmt: skip
         k = load_rows(k_base, key, stride_ks, seen, D, D_PAD, True)
         v = load_rows(v_base, key, stride_vs, seen, DV, DV_PAD, True)
-        p, ds = _gradients(q, do, lse, delta, k, v, scale2, allowed, True, PRECISION)
+        weights = 1.0
+        if DROPOUT:
+            weights = dropout_weights(seed, batch, head, row[:, None], key[None, :], threshold, weight)
+        p, ds = _gradients(q, do, lse, delta, k, v, scale2, allowed, weights, True, DROPOUT, PRECISION)
         dq = tl.dot(ds.to(k.dtype), k, dq, input_precision=PRECISION)
         if SCATTER:
             _scatter(DK + kv_row * D, DV_OUT + kv_row * DV, q, do, p, ds, key, seen, D, D_PAD, DV, DV_PAD,
@@ -151,6 +159,7 @@ def backward_query(
 def sum_parts(
     PART, OUT, splits, head_group, length, n_splits, outer, head_step, n_slots,
     D: tl.constexpr, D_PAD: tl.constexpr, BM: tl.constexpr, BLOCK: tl.constexpr, SHARED: tl.constexpr,
+    BY_BATCH: tl.constexpr,
 ):  # fmt: skip
     """Add the parts of split lines, always in one order. Grid: [batch * heads * splits * row tiles]."""
     ROW_TILES: tl.constexpr = (BLOCK + BM - 1) // BM
@@ -158,7 +167,8 @@ def sum_parts(
     row_tile = (program % ROW_TILES).to(tl.int32)
     split = (program // ROW_TILES) % n_splits
     batch_head = program // ROW_TILES // n_splits
-    group = 0 if SHARED else tl.load(head_group + batch_head % outer * head_step)
+    batch, head = batch_head // outer, batch_head % outer * head_step
+    group = group_of(head_group, batch, head, outer * head_step, SHARED, BY_BATCH)
     entry = splits + (group * n_splits + split) * 3
     line, slot, parts = tl.load(entry), tl.load(entry + 1), tl.load(entry + 2)
     if line < 0:

@@ -5,11 +5,22 @@
 import triton
 import triton.language as tl
 
-from .primitives import bit_allowed, load_rows, load_tile, per_unit, unit_positions, unit_start
+from .primitives import (
+    dropout_weights,
+    group_of,
+    job_at,
+    load_rows,
+    load_tile,
+    masked_keys,
+    steps_of,
+    unit_positions,
+    unit_start,
+)  # fmt: skip
 
 
 @triton.jit
-def _attend(q, m, total, acc, k, v, scale, allowed, MASKED: tl.constexpr, PRECISION: tl.constexpr):
+def _attend(q, m, total, acc, k, v, scale, allowed, weights, MASKED: tl.constexpr, DROPOUT: tl.constexpr,
+            PRECISION: tl.constexpr):  # fmt: skip
     """Fold one tile into the running maximum m, sum total and output acc (base-2 logarithms)."""
     s = tl.dot(q, tl.trans(k), input_precision=PRECISION)  # [BM, BN]
     if MASKED:
@@ -19,21 +30,23 @@ def _attend(q, m, total, acc, k, v, scale, allowed, MASKED: tl.constexpr, PRECIS
     reference = tl.where(m_new == -float("inf"), 0.0, m_new) if MASKED else m_new
     p = tl.math.exp2(s * scale - reference[:, None])
     fade = tl.math.exp2(m - reference)
-    total = total * fade + tl.sum(p, 1)
+    total = total * fade + tl.sum(p, 1)  # of all allowed keys, dropped ones too
+    if DROPOUT:
+        p = p * weights
     acc = tl.dot(p.to(v.dtype), v, acc * fade[:, None], input_precision=PRECISION)
     return m_new, total, acc
 
 
-@triton.jit(do_not_specialize=["q_len", "kv_len", "n_jobs", "heads", "kv_ratio", "n_slots"])
+@triton.jit(do_not_specialize=["q_len", "kv_len", "n_jobs", "heads", "kv_ratio", "n_slots", "threshold"])
 def forward(
     Q, K, V, K_BOX, V_BOX, OUT, LSE, PART_O, PART_LSE,
     full_ptr, full_units, masked_ptr, masked_units, low, high, bits, masks, head_group, jobs,
     stride_qb, stride_qh, stride_qs, stride_kb, stride_kh, stride_ks, stride_vb, stride_vh, stride_vs,
-    scale, q_len, kv_len, n_jobs, heads, kv_ratio, n_slots, n_lines,
+    scale, q_len, kv_len, n_jobs, heads, kv_ratio, n_slots, n_lines, seed, threshold, weight,
     D: tl.constexpr, D_PAD: tl.constexpr, DV: tl.constexpr, DV_PAD: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, TILE: tl.constexpr, GRANULE: tl.constexpr,
-    BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, SHARED: tl.constexpr, HAS_BITS: tl.constexpr,
-    BOXES: tl.constexpr, PRECISION: tl.constexpr, STAGES: tl.constexpr,
+    BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, SHARED: tl.constexpr, BY_BATCH: tl.constexpr,
+    HAS_BITS: tl.constexpr, BOXES: tl.constexpr, DROPOUT: tl.constexpr, PRECISION: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """One program: BM rows of one query block, or one part of its tiles. Grid: [batch * heads * jobs * row tiles]."""
     ROW_TILES: tl.constexpr = (BLOCK_Q + BM - 1) // BM
@@ -43,9 +56,8 @@ def forward(
     job = (program // ROW_TILES) % n_jobs
     batch_head = program // ROW_TILES // n_jobs
     batch, head = batch_head // heads, batch_head % heads
-    group = 0 if SHARED else tl.load(head_group + head)
-    entry = jobs + (group * n_jobs + job) * 4
-    line, part, parts, slot = tl.load(entry), tl.load(entry + 1), tl.load(entry + 2), tl.load(entry + 3)
+    group = group_of(head_group, batch, head, heads, SHARED, BY_BATCH)
+    line, part, parts, slot = job_at(jobs, group, n_jobs, job)
     if line < 0:
         return
     in_block = row_tile * BM + tl.arange(0, BM)
@@ -63,40 +75,32 @@ def forward(
     total = tl.zeros([BM], tl.float32)
     acc = tl.zeros([BM, DV_PAD], tl.float32)
 
-    begin, end = tl.load(full_ptr + owner), tl.load(full_ptr + owner + 1)
-    count = end - begin
-    end = begin + count * (part + 1) // parts
-    begin = begin + count * part // parts
-    for step in tl.range(begin * STEPS, end * STEPS, num_stages=STAGES):
+    begin, end = steps_of(full_ptr, owner, part, parts, STEPS)
+    for step in tl.range(begin, end, num_stages=STAGES):
+        if DROPOUT or not BOXES:
+            key = unit_positions(full_units, step, BN, GRANULE)  # [BN]
         if BOXES:
             start = unit_start(full_units, step, BN, GRANULE)
             k = load_tile(K_BOX, batch.to(tl.int32), kv_head, start, BN, D_PAD)
             v = load_tile(V_BOX, batch.to(tl.int32), kv_head, start, BN, DV_PAD)
         else:
-            key = unit_positions(full_units, step, BN, GRANULE)  # [BN]
             k = load_rows(k_base, key, stride_ks, True, D, D_PAD, False)
             v = load_rows(v_base, key, stride_vs, True, DV, DV_PAD, False)
-        m, total, acc = _attend(q, m, total, acc, k, v, scale, True, False, PRECISION)
+        weights = 1.0
+        if DROPOUT:
+            weights = dropout_weights(seed, batch, head, row[:, None], key[None, :], threshold, weight)
+        m, total, acc = _attend(q, m, total, acc, k, v, scale, True, weights, False, DROPOUT, PRECISION)
 
-    begin, end = tl.load(masked_ptr + owner), tl.load(masked_ptr + owner + 1)
-    count = end - begin
-    end = begin + count * (part + 1) // parts
-    begin = begin + count * part // parts
-    for step in tl.range(begin * STEPS, end * STEPS, num_stages=STAGES):
-        key = unit_positions(masked_units, step, BN, GRANULE)  # [BN]
-        lo, hi = per_unit(low, step, BN, GRANULE), per_unit(high, step, BN, GRANULE)
-        # A key that no row of this tile may see is not read: whatever it holds stays out.
-        seen = (key < kv_len) & (lo <= hi) & (key - lo >= first_row) & (key - hi <= last_row)
-        distance = key[None, :] - row[:, None]
-        allowed = (distance >= lo[None, :]) & (distance <= hi[None, :]) & seen[None, :]
-        if HAS_BITS:
-            mask_id = per_unit(bits, step, BN, GRANULE)
-            allowed &= bit_allowed(masks, mask_id[None, :], key[None, :], row[:, None], BLOCK_Q, BLOCK_K)
-            allowed &= real[:, None]
-            seen = tl.max(allowed.to(tl.int32), 0) > 0
+    begin, end = steps_of(masked_ptr, owner, part, parts, STEPS)
+    for step in tl.range(begin, end, num_stages=STAGES):
+        key, seen, allowed = masked_keys(masked_units, low, high, bits, masks, step, row, real, first_row, last_row,
+                                         kv_len, BN, GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS)  # fmt: skip
         k = load_rows(k_base, key, stride_ks, seen, D, D_PAD, True)
         v = load_rows(v_base, key, stride_vs, seen, DV, DV_PAD, True)
-        m, total, acc = _attend(q, m, total, acc, k, v, scale, allowed, True, PRECISION)
+        weights = 1.0
+        if DROPOUT:
+            weights = dropout_weights(seed, batch, head, row[:, None], key[None, :], threshold, weight)
+        m, total, acc = _attend(q, m, total, acc, k, v, scale, allowed, weights, True, DROPOUT, PRECISION)
 
     some = total > 0
     out = acc / tl.where(some, total, 1.0)[:, None]
@@ -118,6 +122,7 @@ def forward(
 def merge(
     PART_O, PART_LSE, OUT, LSE, splits, head_group, q_len, n_splits, heads, n_slots,
     DV: tl.constexpr, DV_PAD: tl.constexpr, BM: tl.constexpr, BLOCK_Q: tl.constexpr, SHARED: tl.constexpr,
+    BY_BATCH: tl.constexpr,
 ):  # fmt: skip
     """Merge the parts of a split line by their LSE. Grid: [batch * heads * splits * row tiles]."""
     ROW_TILES: tl.constexpr = (BLOCK_Q + BM - 1) // BM
@@ -125,7 +130,7 @@ def merge(
     row_tile = (program % ROW_TILES).to(tl.int32)
     split = (program // ROW_TILES) % n_splits
     batch_head = program // ROW_TILES // n_splits
-    group = 0 if SHARED else tl.load(head_group + batch_head % heads)
+    group = group_of(head_group, batch_head // heads, batch_head % heads, heads, SHARED, BY_BATCH)
     entry = splits + (group * n_splits + split) * 3
     line, slot, parts = tl.load(entry), tl.load(entry + 1), tl.load(entry + 2)
     if line < 0:

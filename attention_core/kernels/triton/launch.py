@@ -10,6 +10,7 @@ import triton
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from ..dropout import Dropout
 from .backward_key import backward_key
 from .backward_query import backward_query, prepare, sum_parts
 from .forward import forward as forward_kernel
@@ -91,6 +92,10 @@ def _box(x: Tensor, rows: int, width: int, granule: int) -> TensorDescriptor | N
     return TensorDescriptor(x, list(x.shape), list(x.stride()), [1, 1, rows, width])
 
 
+def _groups(lists: TileLists) -> dict[str, bool]:
+    return {"SHARED": lists.head_group.shape[-1] == 1, "BY_BATCH": lists.head_group.ndim == 2}
+
+
 def _lists_of(lists: TileLists) -> tuple[Tensor, ...]:
     return (
         lists.full_ptr, lists.full_units, lists.masked_ptr, lists.masked_units, lists.low, lists.high,
@@ -98,8 +103,19 @@ def _lists_of(lists: TileLists) -> tuple[Tensor, ...]:
     )  # fmt: skip
 
 
+def _dropped(dropout: Dropout | None) -> tuple[Tensor | None, int | None, float | None]:
+    """Seed, threshold and weight as the programs take them; None leaves no argument in the compiled program."""
+    return (None, None, None) if dropout is None else (dropout.seed, dropout.threshold - 2**31, dropout.weight)
+
+
 def attention_forward(
-    q: Tensor, k: Tensor, v: Tensor, lists: TileLists, scale: float, shape: Shape | None = None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    lists: TileLists,
+    scale: float,
+    dropout: Dropout | None = None,
+    shape: Shape | None = None,
 ) -> tuple[Tensor, Tensor]:
     """out [batch, heads, q_len, value_dim] in q's dtype and lse float32 [batch, heads, q_len]."""
     (batch, heads, q_len, dim), (kv_heads, kv_len, value_dim) = q.shape, (*k.shape[1:3], v.shape[3])
@@ -118,22 +134,23 @@ def attention_forward(
     other = _other(lists, shape.other)
     k_box, v_box = (_box(x, other, _power(x.shape[3]), lists.granule) for x in (k, v))
     boxes = k_box is not None and v_box is not None
-    shared = lists.head_group.shape[0] == 1
+    groups = _groups(lists)
     grid = (batch * heads * n_jobs * row_tiles,)
     with torch.cuda.device_of(q):
         forward_kernel[grid](
             q, k, v, k_box if boxes else k, v_box if boxes else v, out, lse, part_out, part_lse, *_lists_of(lists),
             *q.stride()[:3], *k.stride()[:3], *v.stride()[:3],
-            scale * LOG2E, q_len, kv_len, n_jobs, heads, heads // kv_heads, slots, lists.lines,
+            scale * LOG2E, q_len, kv_len, n_jobs, heads, heads // kv_heads, slots, lists.lines, *_dropped(dropout),
             D=dim, D_PAD=_power(dim), DV=value_dim, DV_PAD=_power(value_dim),
             BM=shape.own, BN=other, TILE=lists.tile, GRANULE=lists.granule,
-            BLOCK_Q=lists.block_q, BLOCK_K=lists.block_k, SHARED=shared, HAS_BITS=lists.has_bits,
-            BOXES=boxes, PRECISION=_precision(q), STAGES=shape.stages, num_warps=shape.warps,
+            BLOCK_Q=lists.block_q, BLOCK_K=lists.block_k, HAS_BITS=lists.has_bits, **groups,
+            BOXES=boxes, DROPOUT=dropout is not None, PRECISION=_precision(q), STAGES=shape.stages,
+            num_warps=shape.warps,
         )  # fmt: skip
         if n_splits:
             merge[(batch * heads * n_splits * row_tiles,)](
                 part_out, part_lse, out, lse, lists.splits, lists.head_group, q_len, n_splits, heads, slots,
-                DV=value_dim, DV_PAD=_power(value_dim), BM=shape.own, BLOCK_Q=lists.block_q, SHARED=shared,
+                DV=value_dim, DV_PAD=_power(value_dim), BM=shape.own, BLOCK_Q=lists.block_q, **groups,
             )  # fmt: skip
     return out, lse
 
@@ -149,6 +166,7 @@ def attention_backward(
     by_query: TileLists,
     by_key: TileLists | None,
     scale: float,
+    dropout: Dropout | None = None,
     shapes: tuple[Shape | None, Shape | None] = (None, None),
 ) -> tuple[Tensor, Tensor, Tensor]:
     """dq, dk, dv in the inputs' dtypes. Without `by_key` lists dK and dV are added by atomics, in any order."""
@@ -166,7 +184,7 @@ def attention_backward(
     mine = shapes[0] or query_shape(by_query, wide, bytes_each, scatter)
     sizes = dict(D=dim, D_PAD=_power(dim), DV=value_dim, DV_PAD=_power(value_dim), PRECISION=_precision(q))
     strides = (*q.stride()[:3], *k.stride()[:3], *v.stride()[:3], *dout.stride()[:3])
-    shared = by_query.head_group.shape[0] == 1
+    groups = _groups(by_query)
     ratio = heads // kv_heads
     with torch.cuda.device_of(q):
         prepare[(batch * heads * triton.cdiv(q_len, 64),)](
@@ -182,15 +200,16 @@ def attention_backward(
         backward_query[(batch * heads * n_jobs * row_tiles,)](
             q, k, v, k_box if boxes else k, v_box if boxes else v, dout, lse2, delta, dq, part, dk, dv,
             *_lists_of(by_query), *strides,
-            scale * LOG2E, scale, q_len, kv_len, n_jobs, heads, ratio, slots, by_query.lines, **sizes,
+            scale * LOG2E, scale, q_len, kv_len, n_jobs, heads, ratio, slots, by_query.lines,
+            *_dropped(dropout), **sizes,
             BM=mine.own, BN=other, TILE=by_query.tile, GRANULE=by_query.granule,
-            BLOCK_Q=by_query.block_q, BLOCK_K=by_query.block_k, SHARED=shared, HAS_BITS=by_query.has_bits,
-            SCATTER=scatter, BOXES=boxes, STAGES=mine.stages, num_warps=mine.warps,
+            BLOCK_Q=by_query.block_q, BLOCK_K=by_query.block_k, HAS_BITS=by_query.has_bits, **groups,
+            SCATTER=scatter, BOXES=boxes, DROPOUT=dropout is not None, STAGES=mine.stages, num_warps=mine.warps,
         )  # fmt: skip
         if n_splits:
             sum_parts[(batch * heads * n_splits * row_tiles,)](
                 part, dq, by_query.splits, by_query.head_group, q_len, n_splits, heads, 1, slots,
-                D=dim, D_PAD=_power(dim), BM=mine.own, BLOCK=by_query.line_size, SHARED=shared,
+                D=dim, D_PAD=_power(dim), BM=mine.own, BLOCK=by_query.line_size, **groups,
             )  # fmt: skip
         if by_key is None:
             return dq, dk.mul_(scale).to(k.dtype), dv.to(v.dtype)
@@ -206,14 +225,15 @@ def attention_backward(
         backward_key[(batch * kv_heads * n_jobs * key_tiles,)](
             q, k, v, dout, q_box if boxes else q, dout_box if boxes else dout, lse2, delta, dk, dv, part_k, part_v,
             *_lists_of(by_key), *strides,
-            scale * LOG2E, scale, q_len, kv_len, n_jobs, kv_heads, ratio, slots, by_key.lines, **sizes,
+            scale * LOG2E, scale, q_len, kv_len, n_jobs, kv_heads, ratio, slots, by_key.lines,
+            *_dropped(dropout), **sizes,
             BM=other, BN=theirs.own, TILE=by_key.tile, GRANULE=by_key.granule,
-            BLOCK_Q=by_key.block_q, BLOCK_K=by_key.block_k, SHARED=shared, HAS_BITS=by_key.has_bits,
-            BOXES=boxes, STAGES=theirs.stages, num_warps=theirs.warps,
+            BLOCK_Q=by_key.block_q, BLOCK_K=by_key.block_k, HAS_BITS=by_key.has_bits, **groups,
+            BOXES=boxes, DROPOUT=dropout is not None, STAGES=theirs.stages, num_warps=theirs.warps,
         )  # fmt: skip
         for partial, whole, width in ((part_k, dk, dim), (part_v, dv, value_dim)) if n_splits else ():
             sum_parts[(batch * kv_heads * n_splits * key_tiles,)](
                 partial, whole, by_key.splits, by_key.head_group, kv_len, n_splits, kv_heads, ratio, slots,
-                D=width, D_PAD=_power(width), BM=theirs.own, BLOCK=by_key.line_size, SHARED=shared,
+                D=width, D_PAD=_power(width), BM=theirs.own, BLOCK=by_key.line_size, **groups,
             )  # fmt: skip
     return dq, dk, dv

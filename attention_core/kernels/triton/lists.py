@@ -27,8 +27,9 @@ class TileLists:
     parts). Rows of -1 fill groups with fewer.
 
     Device tensors: full_ptr, masked_ptr int32 [groups * lines + 1]; full_units, masked_units, low,
-    high, bits int32 [tiles * tile // granule]; masks uint8 [masks, block_k, ceil(block_q / 8)];
-    head_group int32 [heads]. `numbers` stays on the host: int64 [8], the properties below in order.
+    high, bits int32, at least [tiles * tile // granule]; masks uint8 [masks, block_k,
+    ceil(block_q / 8)]; head_group int32 [heads or 1], or [batch, heads or 1] where batch entries
+    differ. `numbers` stays on the host: int64 [8], the properties below in order.
     """
 
     numbers: Tensor

@@ -31,6 +31,60 @@ def per_unit(values, tile, TILE: tl.constexpr, GRANULE: tl.constexpr):
 
 
 @triton.jit
+def group_of(head_group, batch, head, heads, SHARED: tl.constexpr, BY_BATCH: tl.constexpr):
+    """Group of lists of a head, in a table [heads or 1] or, by batch, [batch, heads or 1]. # scalar"""
+    if BY_BATCH:
+        return tl.load(head_group + (batch if SHARED else batch * heads + head))
+    return 0 if SHARED else tl.load(head_group + head)
+
+
+@triton.jit
+def job_at(jobs, group, n_jobs, job):
+    """An entry of the work table: line, part, parts, scratch slot; line -1 for none. # int32 each"""
+    entry = jobs + (group * n_jobs + job) * 4
+    return tl.load(entry), tl.load(entry + 1), tl.load(entry + 2), tl.load(entry + 3)
+
+
+@triton.jit
+def steps_of(pointers, owner, part, parts, STEPS: tl.constexpr):
+    """First and last + 1 step of a line's part, STEPS steps a tile. # int32 each"""
+    begin, end = tl.load(pointers + owner), tl.load(pointers + owner + 1)
+    count = end - begin
+    end = begin + count * (part + 1) // parts
+    begin = begin + count * part // parts
+    return begin * STEPS, end * STEPS
+
+
+@triton.jit
+def masked_keys(units, low, high, bits, masks, step, row, real, first_row, last_row, kv_len,
+                N: tl.constexpr, GRANULE: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr,
+                HAS_BITS: tl.constexpr):  # fmt: skip
+    """Keys of a masked tile, which some row of this program may see, and which pairs. # [N], [N], [BM, N]"""
+    key = unit_positions(units, step, N, GRANULE)
+    lo, hi = per_unit(low, step, N, GRANULE), per_unit(high, step, N, GRANULE)
+    # A key that no row may see is not read: whatever it holds stays out.
+    seen = (key < kv_len) & (lo <= hi) & (key - lo >= first_row) & (key - hi <= last_row)
+    distance = key[None, :] - row[:, None]
+    allowed = (distance >= lo[None, :]) & (distance <= hi[None, :]) & seen[None, :]
+    if HAS_BITS:
+        mask_id = per_unit(bits, step, N, GRANULE)
+        allowed &= bit_allowed(masks, mask_id[None, :], key[None, :], row[:, None], BLOCK_Q, BLOCK_K)
+        allowed &= real[:, None]
+        seen = tl.max(allowed.to(tl.int32), 0) > 0
+    return key, seen, allowed
+
+
+@triton.jit
+def dropout_weights(seed, batch, head, row, key, threshold, weight):
+    """`weight` where a pair is kept, 0 where it is dropped, as kernels/dropout.py says. # broadcast of row and key
+
+    `threshold` comes less 2^31: an argument is int32 for every probability, and no program is compiled twice.
+    """
+    word, _, _, _ = tl.philox(tl.load(seed), key, row, head.to(tl.int32), batch.to(tl.int32), 7)
+    return tl.where((word.to(tl.int32, bitcast=True) ^ -2147483648) >= threshold, weight, 0.0)
+
+
+@triton.jit
 def bit_allowed(masks, bits, key, row, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr):
     """Whether the bit mask of a unit allows (row, key); units without a mask allow all. # bool, broadcast shape"""
     bytes_each: tl.constexpr = (BLOCK_Q + 7) // 8
