@@ -71,22 +71,27 @@ def distill(
     """Train a gate towards one layer's dense block mass (streamed, never n x n), by AdamW on all its rows at once.
 
     `fit_rows` keeps to the query blocks that end by that row; the blocks that begin at or after it are
-    held out. The gate is changed in place and uses no random numbers, so a run can be repeated.
+    held out, and each side must have one. The gate is changed in place and uses no random numbers, so a
+    run can be repeated.
 
     Raises StudioError where the layer is not in the capture or does not fit the gate.
 
     Source: the self-distillation of SeerAttention (Gao et al., arXiv:2410.13276).
     """
     q, k, mass = _layer(gate, capture, layer)
-    known, later = _split(gate, capture, fit_rows)
+    tokens = len(capture.tokens)
+    row = tokens if fit_rows is None else whole("fit_rows", fit_rows, 1, tokens)
+    known = _blocks(gate, tokens, range(row))
+    later = _blocks(gate, tokens, range(row, tokens)) if row < tokens else None
     optimizer = torch.optim.AdamW(gate.parameters(), lr=lr, weight_decay=weight_decay)
     steps, losses = whole("steps", steps, 1), []
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
 
     def held_out() -> float | None:
+        if later is None:
+            return None
         with torch.no_grad():
-            log_mass = gate(q, k, causal=capture.causal)
-            return float(mass_loss(log_mass[:, :, later], mass[:, :, later])) if later.start < later.stop else None
+            return float(mass_loss(gate(q, k, causal=capture.causal)[:, :, later], mass[:, :, later]))
 
     before = held_out()
     for _ in range(steps):
@@ -105,7 +110,7 @@ def quality(
     capture: Capture,
     layer: int,
     *,
-    first_row: int = 0,
+    rows: range | None = None,
     density: float | None = None,
     quality_threshold: float | None = None,
     temperature: float = 1.0,
@@ -114,8 +119,8 @@ def quality(
 ) -> Quality:
     """What the gate's choice keeps of a layer's dense attention, beside what it predicted.
 
-    Measured on the query blocks from `first_row` on: those after the rows that a gate was trained on, or
-    all (0) of a text that it never saw. Other arguments as in `BlockGate.choose`, errors as in `distill`.
+    Measured on the query blocks that lie in `rows`: those that a gate was not trained on, or all (None)
+    of a text that it never saw. Other arguments as in `BlockGate.choose`, errors as in `distill`.
     """
     q, k, mass = _layer(gate, capture, layer)
     chosen = gate.choose(
@@ -128,15 +133,17 @@ def quality(
         diagonal=diagonal,
         causal=capture.causal,
     )
-    rows = _split(gate, capture, first_row)[1]
-    said = torch.softmax(gate(q, k, causal=capture.causal) / temperature, -1)[:, :, rows]
-    there = gate.tiling(q, k, capture.causal).visible(q.device)[:, rows].sum() * gate.heads
-    mask = chosen[:, :, rows]
+    tokens = len(capture.tokens)
+    rows = range(tokens) if rows is None else rows
+    part = _blocks(gate, tokens, rows)
+    said = torch.softmax(gate(q, k, causal=capture.causal) / temperature, -1)[:, :, part]
+    there = gate.tiling(q, k, capture.causal).visible(q.device)[:, part].sum() * gate.heads
+    mask = chosen[:, :, part]
     return Quality(
         predicted=float((said * mask).sum(-1).mean()),
-        measured=float((mass[:, :, rows] * mask).sum(-1).mean()),
+        measured=float((mass[:, :, part] * mask).sum(-1).mean()),
         density=int(mask.sum()) / int(there),
-        on=f"rows {rows.start * gate.block[0]} to {len(capture.tokens) - 1} of {capture.text}, layer {layer}",
+        on=f"rows {rows.start} to {rows.stop - 1} of {capture.text}, layer {layer}",
     )
 
 
@@ -146,7 +153,7 @@ def calibrate(
     layer: int,
     quality_threshold: float,
     *,
-    first_row: int = 0,
+    rows: range | None = None,
     sinks: int = 1,
     diagonal: bool = True,
 ) -> float:
@@ -161,7 +168,7 @@ def calibrate(
             gate,
             capture,
             layer,
-            first_row=first_row,
+            rows=rows,
             quality_threshold=quality_threshold,
             temperature=temperature,
             sinks=sinks,
@@ -184,9 +191,13 @@ def _layer(gate: BlockGate, capture: Capture, layer: int) -> tuple[Tensor, Tenso
     return part.q[None].to(device), part.k[None].to(device), torch.from_numpy(mass)[None].to(device)
 
 
-def _split(gate: BlockGate, capture: Capture, row: int | None) -> tuple[slice, slice]:
-    """Query blocks that end by a row, and those that begin at or after it."""
-    tokens, size = len(capture.tokens), gate.block[0]
-    blocks = -(-tokens // size)
-    row = tokens if row is None else whole("a row", row, 0, tokens)
-    return slice(0, blocks if row == tokens else row // size), slice(min(-(-row // size), blocks), blocks)
+def _blocks(gate: BlockGate, tokens: int, rows: range) -> slice:
+    """The query blocks that lie in a range of rows; StudioError where there is none."""
+    size = gate.block[0]
+    first, stop = -(-rows.start // size), -(-tokens // size) if rows.stop == tokens else rows.stop // size
+    if not 0 <= rows.start <= rows.stop <= tokens or first >= stop:
+        raise StudioError(
+            f"expected rows within {tokens} tokens that hold a block of {size}, got rows {rows.start} to "
+            f"{rows.stop - 1}; take more rows or smaller query blocks"
+        )
+    return slice(first, stop)

@@ -13,6 +13,7 @@ from pattern_studio.metrics import row_recall
 from tests.metrics.captures import capture_of, weighted
 
 BLOCK = (64, 8)
+LATER = range(512, 1024)
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +33,7 @@ def test_it_keeps_more_than_untrained_at_one_coverage_and_costs_less(trained):
     """What training buys: the predicted mass is nearer to the measured one on rows it never saw."""
     gate, _ = trained
     raw = BlockGate(9, 3, 64, BLOCK, scale=bundled().scale)
-    ask = {"first_row": 512, "quality_threshold": 0.8, "diagonal": False}
+    ask = {"rows": LATER, "quality_threshold": 0.8, "diagonal": False}
     before, after = (quality(one, bundled(), 7, **ask) for one in (raw, gate))
     assert abs(after.predicted - after.measured) < abs(before.predicted - before.measured)
     assert after.on.startswith("rows 512 to 1023 of Jargon File")
@@ -45,7 +46,7 @@ def test_measured_is_the_recall_of_the_pattern(trained):
     layer = bundled().layers[7]
     mask = gate.choose(layer.q[None], layer.k[None], density=0.25)
     recall = row_recall(to_pattern(mask[0], BLOCK), bundled(), 7, BLOCK)
-    found = quality(gate, bundled(), 7, first_row=512, density=0.25)
+    found = quality(gate, bundled(), 7, rows=LATER, density=0.25)
     assert found.measured == pytest.approx(recall[:, 512:].mean(), abs=1e-5)
     assert 0.2 < found.density < 0.3  # of these rows: the budget holds over all of them
 
@@ -62,10 +63,10 @@ def test_a_run_can_be_repeated():
 
 def test_calibration_reaches_the_threshold_with_the_least_it_tried(trained):
     gate, _ = trained
-    temperature = calibrate(gate, bundled(), 7, 0.85, first_row=512)
-    reached = quality(gate, bundled(), 7, first_row=512, quality_threshold=0.85, temperature=temperature)
+    temperature = calibrate(gate, bundled(), 7, 0.85, rows=LATER)
+    reached = quality(gate, bundled(), 7, rows=LATER, quality_threshold=0.85, temperature=temperature)
     assert reached.measured >= 0.85
-    below = quality(gate, bundled(), 7, first_row=512, quality_threshold=0.85, temperature=temperature * 0.9)
+    below = quality(gate, bundled(), 7, rows=LATER, quality_threshold=0.85, temperature=temperature * 0.9)
     assert below.measured < reached.measured
 
 
@@ -85,6 +86,12 @@ def test_errors():
         distill(BlockGate(1, 1, 1, 1, scale=2.0), capture, 0)
     with pytest.raises(ps.StudioError, match=r"heads, KV heads and head_dim \(2, 1, 1\), got \(1, 1, 1\)"):
         quality(BlockGate(2, 1, 1, 1, scale=1.0), capture, 0, density=1.0)
+    with pytest.raises(
+        ps.StudioError, match=r"rows within 3 tokens that hold a block of 1, got rows 2 to 3; take more"
+    ):
+        quality(gate, capture, 0, density=1.0, rows=range(2, 4))
+    with pytest.raises(ps.StudioError, match=r"rows within 1024 tokens that hold a block of 64, got rows 0 to 62"):
+        distill(BlockGate(9, 3, 64, BLOCK, scale=bundled().scale), bundled(), 7, fit_rows=63)
     # A model that answers the opposite of what the scores say can't be calibrated.
     wrong = BlockGate(1, 1, 1, (3, 1), scale=1.0)
     wrong.column.data.fill_(-1000.0)
