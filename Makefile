@@ -27,8 +27,8 @@ bench:                       ## ours and peers in one run, results as JSON
 	$(PYTHON) -m benchmarks.run
 
 gallery: $(VENV)/test.done   ## render every named pattern, and which library holds which preset
-	$(RUN)python -m gallery.build
 	$(RUN)python -m gallery.matrix
+	$(RUN)python -m gallery.build
 
 $(VENV)/app.done: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

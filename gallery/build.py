@@ -1,4 +1,4 @@
-"""Build the gallery: figures.json, pictures/*.svg and site/index.html, from patterns/*.txt.
+"""Build the gallery: figures.json, pictures/*.svg and site/index.html, from patterns/*.txt and compatibility.md.
 
     python -m gallery.build
 
@@ -14,6 +14,7 @@ from typing import Any
 from pattern_studio.capture import bundled
 
 from .figures import figures
+from .matrix import kept
 from .named import gallery
 from .page import page
 from .picture import svg
@@ -31,7 +32,7 @@ def capture_words() -> str:
 
 def site(found: dict[str, Any]) -> str:
     """The page for these figures."""
-    return page(gallery(), found, capture_words())
+    return page(gallery(), found, capture_words(), kept())
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ whether there is one.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -125,6 +126,23 @@ def markdown() -> str:
             "",
         ]
     )
+
+
+def kept() -> dict[str, dict[str, str]]:
+    """compatibility.md read back: preset -> target -> cell, a refusal as `no: ` and its reason.
+
+    >>> kept()["mistral"]["natten"], kept()["bigbird"]["vertical_slash"][:17]
+    ('exact', 'no: it is causal,')
+    """
+    text = TABLE.read_text()
+    reasons = dict(re.findall(r"^(\d+)\. (.+)$", text, re.MULTILINE))
+    lines = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("|")]
+    names = [name.strip(" |`") for name in lines[0]]
+    table = {}
+    for preset, *cells in lines[2:]:
+        told = [re.sub(r"^no \[(\d+)\]$", lambda n: f"no: {reasons[n[1]]}", one) for one in cells]
+        table[preset.strip("`")] = dict(zip(names, told, strict=True))
+    return table
 
 
 def main() -> None:

@@ -17,13 +17,19 @@ KEY = (("full", "full tile: every pair allowed"), ("part", "allowed"), ("reach",
 ADDRESS = re.compile(r"arXiv:(\d{4}\.\d{5})")
 
 
-def page(named: Sequence[Named], figures: Mapping[str, Any], capture: str) -> str:
-    """The whole page. `figures` are those of `gallery.figures` by name; `capture` says in words what was measured on.
+def page(
+    named: Sequence[Named], figures: Mapping[str, Any], capture: str, held: Mapping[str, Mapping[str, str]]
+) -> str:
+    """The whole page.
+
+    `figures` are those of `gallery.figures` by name; `capture` says in words what was measured on; `held` is how each
+    export target holds each preset, as `gallery.matrix.kept` reads it.
 
     Every drawing is in the page once and used twice, in the overview and beside its pattern.
     """
     families = [(family, list(group)) for family, group in groupby(named, key=lambda one: one.family)]
     links = "".join(f'<a href="#{_slug(family)}">{escape(family)}</a>' for family, _ in families)
+    links += '<a href="#exports">Exports</a>'
     drawings = "".join(_symbol(one) for one in named)
     return "\n".join(
         [
@@ -35,6 +41,7 @@ def page(named: Sequence[Named], figures: Mapping[str, Any], capture: str) -> st
             f'<nav aria-label="Families"><div class="wrap"><b>Pattern Studio, gallery</b>{links}</div></nav>',
             f'<div class="wrap">\n{_opening(named, figures, capture)}\n<main>',
             *(_family(family, group, figures) for family, group in families),
+            _exports(held),
             f"</main>\n{_closing(capture)}\n</div>\n</body>\n</html>\n",
         ]
     )
@@ -150,15 +157,38 @@ def _table(title: str, rows: Sequence[tuple[str, str]]) -> str:
     return f"<table><caption>{escape(title)}</caption><tbody>{body}</tbody></table>"
 
 
+def _exports(held: Mapping[str, Mapping[str, str]]) -> str:
+    """Which library holds which preset; reasons of refusals are shown on hover and read out."""
+    names = list(next(iter(held.values())))
+    head = "".join(f'<th scope="col"><span>{escape(name)}</span></th>' for name in names)
+    rows = []
+    for preset, cells in held.items():
+        shown = []
+        for cell in cells.values():
+            kind, _, rest = cell.partition(" ")
+            words = {"exact": "exact", "cover": rest}.get(kind, "no")
+            title = {"exact": "the very same pairs", "cover": f"covers it: {rest} pairs"}.get(kind, cell[4:])
+            shown.append(
+                f'<td class="{words if words in ("exact", "no") else "cover"}" title="{escape(title)}">{words}</td>'
+            )
+        rows.append(f'<tr><th scope="row"><code>{escape(preset)}</code></th>{"".join(shown)}</tr>')
+    return f"""<section id="exports"><div class="sheet"><h2>Exports</h2>
+<p class="note">Which library holds which preset: <b>exact</b>, or with so many more pairs (written only when asked for
+by name), or <b>no</b>; each cell's title has the reason. 1,024 tokens and 4 heads, the best of blocks 128, 64 and 16.
+</p>
+<div class="matrix" tabindex="0" role="region" aria-label="Which library holds which preset">
+<table><thead><tr><td></td>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div></div></section>"""
+
+
 def _closing(capture: str) -> str:
-    return f"""<footer class="small"><p><b>Words.</b> Density is the fraction kept. A tile is full, partial or empty;
+    return f"""<footer><p class="small"><b>Words.</b> Density is the fraction kept. A tile is full, partial or empty;
 active is full or partial. Block density counts active tiles, block efficiency is the allowed share of the pairs inside
 them. Mass recall of a query is the dense softmax probability that the pattern keeps; the oracle keeps the best tiles
 for the same number of tiles. The cost is four operations for each pair of an active tile and each of 64 dimensions,
 over both layers and nine heads.</p>
-<p><b>Measured on</b> {escape(capture)}, tiles of 64. Made by <code>make gallery</code> from the files in
-<code>gallery/patterns</code>; the figures are in <code>gallery/figures.json</code>, and which library holds which
-preset in <code>gallery/compatibility.md</code>.</p></footer>"""
+<p class="small"><b>Measured on</b> {escape(capture)}, tiles of 64. Made by <code>make gallery</code> from the files in
+<code>gallery/patterns</code>; the figures are in <code>gallery/figures.json</code>, the table of
+exports in <code>gallery/compatibility.md</code>.</p></footer>"""
 
 
 def _slug(family: str) -> str:

@@ -16,7 +16,8 @@ def write(request: Request) -> Written:
     are partial, causal diagonals above all, it admits more pairs than the pattern, so it is refused unless cover is
     allowed. Then DeepSpeed needs the token mask besides (`attn_mask`) to be right.
 
-    Source: deepspeed/ops/sparse_attention/sparsity_config.py of DeepSpeed at 985acb1.
+    Source: deepspeed/ops/sparse_attention/sparsity_config.py of DeepSpeed at 985acb1. Release 0.17.6 has it, 0.19.8
+    has it no more.
 
     >>> import pattern_studio as ps
     >>> from pattern_studio.exporters import check, export

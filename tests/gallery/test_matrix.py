@@ -3,30 +3,16 @@
 from __future__ import annotations
 
 import doctest
-import re
 
 import pytest
 
 import gallery.matrix
 import pattern_studio as ps
-from gallery.matrix import HEADS, LAYER, SIZED, TABLE, TOKENS, Cell, cell, row, targets, text_of
+from gallery.matrix import HEADS, LAYER, SIZED, TOKENS, Cell, cell, kept, row, targets, text_of
 from pattern_studio.exporters import Fidelity, check
 from pattern_studio.presets import PRESETS
 
 STALE = "run `python -m gallery.matrix` and look at the change"
-
-
-def kept() -> dict[str, dict[str, str]]:
-    """The table as it is in the file: preset -> target -> cell, refusals with their reason for a number."""
-    text = TABLE.read_text()
-    reasons = dict(re.findall(r"^(\d+)\. (.+)$", text, re.MULTILINE))
-    lines = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("|")]
-    names = [name.strip(" |`") for name in lines[0]]
-    table = {}
-    for preset, *cells in lines[2:]:
-        shown = [re.sub(r"^no \[(\d+)\]$", lambda n: f"no: {reasons[n[1]]}", one) for one in cells]
-        table[preset.strip("`")] = dict(zip(names, shown, strict=True))
-    return table
 
 
 def shown(one: Cell) -> str:
