@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -54,11 +55,18 @@ class BlockSparseTransformerBlock(nn.Module):
         )
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, key_padding_mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
-        """x [batch, length, embed_dim]; key_padding_mask bool [batch, length], True is padding."""
+    def forward(
+        self,
+        x: Tensor,
+        key_padding_mask: Tensor | None = None,
+        is_causal: bool = False,
+        docs: Sequence[int] | Sequence[Sequence[int]] | Tensor | None = None,
+    ) -> Tensor:
+        """x [batch, length, embed_dim]; key_padding_mask bool [batch, length], True is padding; docs are lengths."""
+        options: dict[str, Any] = {"key_padding_mask": key_padding_mask, "is_causal": is_causal, "docs": docs}
 
         def attended(x: Tensor) -> Tensor:
-            out, _ = self.attention(x, x, x, key_padding_mask=key_padding_mask, need_weights=False, is_causal=is_causal)
+            out, _ = self.attention(x, x, x, need_weights=False, **options)
             return self.dropout(out)
 
         if self.norm_first:

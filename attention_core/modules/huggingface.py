@@ -22,9 +22,9 @@ import pattern_studio as ps
 from pattern_studio.errors import StudioError
 from pattern_studio.problem import Problem, block_shape
 
-from .attend import run_plan
 from .conditions import Item, TokenMask, key_ranges
 from .dense import check_cells
+from .run import run_plan
 from .source import PatternSource
 
 NAME = "pattern_studio"

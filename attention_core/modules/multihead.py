@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ import pattern_studio as ps
 from pattern_studio.errors import StudioError
 
 from .attend import attend, pattern_mask
+from .conditions import document_table
 from .dense import check_cells, dense_attention
 from .masks import Masks, read_masks
 from .plan_cache import PlanCache
@@ -98,11 +100,15 @@ class BlockSparseMultiheadAttention(Reporting, nn.MultiheadAttention):
         attn_mask: Tensor | None = None,
         average_attn_weights: bool = True,
         is_causal: bool = False,
+        *,
+        docs: Sequence[int] | Sequence[Sequence[int]] | Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """(output, weights), shapes and meaning of nn.MultiheadAttention; weights are None unless asked for.
 
         query [q_len, batch, embed_dim], or [batch, q_len, embed_dim] with batch_first, or [q_len,
         embed_dim]; weights [batch, q_len, kv_len], or [batch, heads, q_len, kv_len] when not averaged.
+        docs, which nn.MultiheadAttention doesn't have, are lengths of documents packed one after another,
+        adding up to kv_len, for all items or for each: the pattern is used inside each of them.
         """
         options: dict[str, Any] = {
             "key_padding_mask": key_padding_mask,
@@ -110,6 +116,7 @@ class BlockSparseMultiheadAttention(Reporting, nn.MultiheadAttention):
             "attn_mask": attn_mask,
             "average_attn_weights": average_attn_weights,
             "is_causal": is_causal,
+            "docs": docs,
             "training": self.training,
         }
         if self.performance_monitor.enabled and not torch.compiler.is_compiling():
@@ -121,7 +128,13 @@ class BlockSparseMultiheadAttention(Reporting, nn.MultiheadAttention):
     def _compute(self, source: PatternSource, *inputs: Any, **options: Any) -> tuple[Tensor, Tensor]:
         names = ("query", "key", "value", "key_padding_mask", "need_weights", "attn_mask", "average_attn_weights")
         given = dict(zip((*names, "is_causal"), inputs, strict=False)) | options
-        defaults = {"key_padding_mask": None, "attn_mask": None, "average_attn_weights": True, "is_causal": False}
+        defaults = {
+            "is_causal": False,
+            "docs": None,
+            "key_padding_mask": None,
+            "attn_mask": None,
+            "average_attn_weights": True,
+        }
         out, _, lse = self._forward(source, **(defaults | given | {"need_weights": False}), training=False)
         return out, lse
 
@@ -137,6 +150,7 @@ class BlockSparseMultiheadAttention(Reporting, nn.MultiheadAttention):
         attn_mask: Tensor | None,
         average_attn_weights: bool,
         is_causal: bool,
+        docs: Sequence[int] | Sequence[Sequence[int]] | Tensor | None,
         training: bool,
     ) -> tuple[Tensor, Tensor | None, Tensor]:
         self._check(query, key, value)
@@ -152,8 +166,9 @@ class BlockSparseMultiheadAttention(Reporting, nn.MultiheadAttention):
         k, v, extra = self._with_extra_keys(k, v)
         causal = is_causal and attn_mask is None
         dropout = self.dropout if training else 0.0
+        documents = document_table(docs)
         if need_weights or masks.bias is not None:
-            out, weights, lse = self._dense(source, q, k, v, masks, causal, extra, dropout)
+            out, weights, lse = self._dense(source, q, k, v, masks, documents, causal, extra, dropout)
         else:
             out, lse = attend(
                 source,
@@ -161,6 +176,7 @@ class BlockSparseMultiheadAttention(Reporting, nn.MultiheadAttention):
                 k,
                 v,
                 padding=masks.padding,
+                docs=documents,
                 allowed=masks.allowed,
                 causal=causal,
                 extra=extra,
@@ -228,6 +244,7 @@ class BlockSparseMultiheadAttention(Reporting, nn.MultiheadAttention):
         k: Tensor,
         v: Tensor,
         masks: Masks,
+        docs: Tensor | None,
         causal: bool,
         extra: int,
         dropout: float,
@@ -237,7 +254,14 @@ class BlockSparseMultiheadAttention(Reporting, nn.MultiheadAttention):
             *shape, "need_weights=True" if masks.bias is None else "a float mask of other values than 0 and -inf"
         )
         allowed = pattern_mask(
-            source, shape, q.device, padding=masks.padding, allowed=masks.allowed, causal=causal, extra=extra
+            source,
+            shape,
+            q.device,
+            padding=masks.padding,
+            docs=docs,
+            allowed=masks.allowed,
+            causal=causal,
+            extra=extra,
         )
         bias = None if masks.bias is None else functional.pad(masks.bias, (0, extra))
         return dense_attention(q, k, v, allowed, bias, dropout, 1 / math.sqrt(self.head_dim))

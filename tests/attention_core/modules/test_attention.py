@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attention_core.modules.attention import BlockSparseAttention
+from attention_core.modules.compiled import attend_pattern
 from attention_core.modules.plan_cache import PlanCache
 from pattern_studio.errors import StudioError
 
@@ -251,3 +252,23 @@ def test_dropout_in_compiled_graphs_has_the_gradients_of_what_it_dropped():
     d_v = torch.autograd.grad(out.sum(), v)[0]
     # Linear in v, so its gradient says what the forward computed.
     oracle.close((d_v * v).sum(), out.sum(), 1e-9)
+
+
+def test_more_items_times_heads_than_one_problem_has():
+    attention = BlockSparseAttention("window(1, 0)", block=16)
+    inputs = qkv(21_900, 3, 1, 4, 4, 2, 2, torch.float32)  # 65,700 heads of items that differ
+    padding = torch.zeros(21_900, 4, dtype=torch.bool)
+    padding[::2, 3] = True
+    mask = oracle.allowed("window(1, 0)", 4)[None] & ~padding[:, None, None]
+    same_as_oracle(attention, inputs, mask, 1e-5, key_padding_mask=padding)
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_the_operator_is_what_it_declares(padded):
+    attention = BlockSparseAttention("causal & window(3, 0)", block=8)
+    inputs = [x.detach().float().requires_grad_() for x in qkv(2, 2, 1, 12, 12, 4, 4)]
+    padding = torch.zeros(2, 12, dtype=torch.bool)
+    padding[1, 8:] = True
+    options = (padding if padded else None, None, None, None, False, None, 0, 0.5, 0.0, "auto", False)
+    checks = ("test_schema", "test_autograd_registration", "test_faketensor")
+    torch.library.opcheck(attend_pattern, (*inputs, attention.source.number, *options), test_utils=checks)

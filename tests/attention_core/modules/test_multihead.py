@@ -156,7 +156,9 @@ def test_state_dict_both_ways_and_signature():
     wanted, got = (inspect.signature(c).parameters for c in (nn.MultiheadAttention, BlockSparseMultiheadAttention))
     assert [*got][: len(wanted)] == [*wanted]
     wanted, got = (inspect.signature(c.forward) for c in (nn.MultiheadAttention, BlockSparseMultiheadAttention))
-    assert [(p.name, p.default) for p in got.parameters.values()] == [
+    more = [p for p in got.parameters.values() if p.kind == inspect.Parameter.KEYWORD_ONLY]
+    assert [p.name for p in more] == ["docs"]
+    assert [(p.name, p.default) for p in got.parameters.values() if p not in more] == [
         (p.name, p.default) for p in wanted.parameters.values()
     ]
     torch.manual_seed(1)
@@ -375,3 +377,38 @@ def test_weights_of_long_inputs_are_refused_before_they_are_made():
     x = torch.zeros(1, 40_000, 8)
     with pytest.raises(StudioError, match=r"need_weights=True takes all .* = 3,200,000,000 scores.*need_weights=False"):
         ours(x, x, x)
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+def test_packed_documents_equal_running_alone(need_weights):
+    _, ours = pair(16, 2, pattern="causal & (window(2, 0) | sink(1))", batch_first=True, block=4, dtype=torch.float64)
+    x = normal(2, 12, 16, seed=0)
+    out, _ = ours(x, x, x, need_weights=need_weights, docs=[[5, 7], [3, 0, 9]])
+    for n, lengths in enumerate(((5, 7), (3, 9))):
+        for part in (slice(0, lengths[0]), slice(lengths[0], 12)):
+            alone = x[n : n + 1, part]
+            oracle.close(out[n : n + 1, part], ours(alone, alone, alone)[0], 1e-12)
+
+
+def test_padding_of_long_inputs_makes_no_table_of_pairs():
+    _, ours = pair(8, 2, pattern="window(63, 63) | sink(4)", batch_first=True, block=128)
+    x, padding = normal(2, 30_000, 8, seed=0, dtype=torch.float32), torch.zeros(2, 30_000, dtype=torch.bool)
+    padding[0, 20_001:], padding[1, :77] = True, True
+    out, _ = ours(x, x, x, key_padding_mask=padding, need_weights=False)
+    layout = ours.source.latest.layout
+    assert layout.bits.nbytes < 100_000  # a few distinct tiles, where a mask would be 1.8 GB
+    alone = x[:1, :20_001]
+    torch.testing.assert_close(out[:1, :20_001], ours(alone, alone, alone, need_weights=False)[0])
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+def test_what_the_pattern_leaves_out_changes_nothing(need_weights):
+    _, ours = pair(16, 2, pattern="causal & window(3, 0)", batch_first=True, block=8, kdim=6, vdim=7)
+    query = normal(1, 20, 16, seed=0, dtype=torch.float32)
+    key, value = normal(1, 20, 6, seed=1, dtype=torch.float32), normal(1, 20, 7, seed=2, dtype=torch.float32)
+    before = ours(query, key, value, need_weights=need_weights)[0]
+    key[:, 12:] += 100
+    value[:, 12:] -= 100
+    after = ours(query, key, value, need_weights=need_weights)[0]
+    assert torch.equal(after[:, :12], before[:, :12])
+    assert not torch.allclose(after[:, 12:], before[:, 12:])
