@@ -7,11 +7,13 @@ chunk after the other. Sizes below: `heads` query heads that share one KV head, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from .subject import Subject
@@ -26,7 +28,9 @@ class Chunk:
     """Query rows `first : stop` of the query heads `heads`; float32, or float64 where the capture is.
 
     - scores [heads, rows, keys]: scale * q.k, -inf outside D.
-    - mask [heads or 1, rows, keys]: 1 where the pattern, inside D, allows the pair, else 0.
+    - columns int64 [active]: the keys that any of the rows keeps; None where those are most of the keys, and
+      `active` is then all of them. What is asked of the pattern alone is only computed there.
+    - mask [heads or 1, rows, active]: 1 where the pattern, inside D, allows the pair, else 0.
     - v [keys, head_dim]: the values.
     """
 
@@ -34,8 +38,19 @@ class Chunk:
     first: int
     stop: int
     scores: Tensor
+    columns: Tensor | None
     mask: Tensor
     v: Tensor
+
+    def active(self, x: Tensor) -> Tensor:
+        """The active columns of [heads, rows, keys]."""
+        return x if self.columns is None else x.index_select(-1, self.columns)
+
+    def spread(self, x: Tensor) -> Tensor:
+        """[heads, rows, active] back in its place, [heads, rows, keys], with 0 elsewhere."""
+        if self.columns is None:
+            return x
+        return x.new_zeros(*x.shape[:-1], self.scores.shape[-1]).index_copy_(-1, self.columns, x)
 
     @cached_property
     def dense(self) -> Tensor:
@@ -44,17 +59,17 @@ class Chunk:
 
     @cached_property
     def kept(self) -> Tensor:
-        """What of the dense attention lies on the pattern, [heads, rows, keys], not renormalised."""
-        return self.dense * self.mask
+        """What of the dense attention lies on the pattern, [heads, rows, active], not renormalised."""
+        return self.active(self.dense) * self.mask
 
     @cached_property
     def recall(self) -> Tensor:
         """Mass recall r of each row, [heads, rows]; 0 on an empty row.
 
-        Both sums run in one order, so by the monotonicity of rounding r never exceeds 1, is exactly 1
-        where nothing is dropped, and never falls when the pattern grows.
+        Never above 1, and exactly 1 where nothing is dropped, as both sums then run in one order. When the
+        pattern grows it does not fall, but for the last digit of what is summed in another order.
         """
-        return self.kept.sum(-1) / self.dense.sum(-1)
+        return (self.kept.sum(-1) / self.dense.sum(-1)).clamp(max=1)
 
     @cached_property
     def log_recall(self) -> Tensor:
@@ -69,7 +84,7 @@ class Chunk:
     @cached_property
     def sparse_out(self) -> Tensor:
         """The pattern's output, its softmax renormalised, [heads, rows, head_dim]; 0 on an empty row."""
-        return _mix(self._own_softmax[0], self.v)
+        return _mix(self._own_softmax[0], self.v if self.columns is None else self.v[self.columns])
 
     @cached_property
     def _own_softmax(self) -> tuple[Tensor, Tensor]:
@@ -78,7 +93,7 @@ class Chunk:
         if not faint.any():
             return self.kept, self.recall.log()
         # Rows that keep only keys of hardly any dense probability: relative to their own LSE they are like others.
-        scores = self.scores + self.mask.log()
+        scores = self.active(self.scores) + self.mask.log()
         own = scores.logsumexp(-1)
         weights = (scores - torch.where(faint, own, 0).unsqueeze(-1)).exp()
         log_recall = own - self.scores.logsumexp(-1)
@@ -106,20 +121,27 @@ def chunks(subject: Subject) -> Iterator[Chunk]:
         for first in range(0, layer.tokens, rows):
             stop = min(first + rows, layer.tokens)
             keys = stop if causal else layer.tokens
-            masks: dict[int, Tensor] = {}  # by layout group: heads with one pattern expand it once
+            made: dict[tuple[int, ...], tuple[Tensor | None, Tensor]] = {}  # heads with one pattern expand it once
             for kv_head in range(layer.kv_heads):
                 heads = slice(kv_head * share, (kv_head + 1) * share)
                 scores = q[heads, first:stop] @ k[kv_head, :keys].T
                 if causal:
                     scores[..., first:] += above[: stop - first, : stop - first]
-                groups = kept.head_group[heads].tolist()
-                for head, group in enumerate(groups, heads.start):
-                    if group not in masks:
-                        mask = torch.from_numpy(kept.expand(head, first, stop)[:, :keys])
-                        masks[group] = mask.to(q.device, dtype)
-                distinct = groups[:1] if len(set(groups)) == 1 else groups
-                mask = torch.stack([masks[group] for group in distinct])
-                yield Chunk(heads, first, stop, scores, mask, v[kv_head, :keys])
+                groups = tuple(kept.head_group[heads].tolist())
+                if groups not in made:
+                    distinct = range(heads.start, heads.start + 1 if len(set(groups)) == 1 else heads.stop)
+                    columns, mask = _compact([kept.expand(head, first, stop)[:, :keys] for head in distinct])
+                    placed = None if columns is None else torch.from_numpy(columns).to(q.device)
+                    made[groups] = placed, torch.from_numpy(mask).to(q.device, dtype)
+                yield Chunk(heads, first, stop, scores, *made[groups], v[kv_head, :keys])
+
+
+def _compact(allowed: Sequence[NDArray[np.bool_]]) -> tuple[NDArray[np.int64] | None, NDArray[np.bool_]]:
+    """Masks of heads [rows, keys], stacked, with the columns that they have been cut to, if that is worth it."""
+    columns = np.flatnonzero(np.logical_or.reduce([mask.any(0) for mask in allowed]))
+    if 2 * len(columns) > allowed[0].shape[1]:
+        return None, np.stack(allowed)
+    return columns, np.stack([mask[:, columns] for mask in allowed])
 
 
 def _mix(weights: Tensor, v: Tensor) -> Tensor:

@@ -59,7 +59,7 @@ class Distance(StreamedMetric):
         self.sums = np.zeros((2, subject.layer.heads, len(self.starts) + 1))
 
     def add(self, chunk: Chunk) -> None:
-        for at, mass in enumerate((chunk.dense, chunk.kept)):
+        for at, mass in enumerate((chunk.dense, chunk.spread(chunk.kept))):
             profile = _diagonal_sums(mass).double().cpu().numpy()  # [heads, diagonals]
             distance = np.abs(chunk.stop - 1 - np.arange(profile.shape[1]))
             band = np.searchsorted(self.starts, distance, "right") - 1

@@ -47,7 +47,7 @@ class TopK(StreamedMetric):
     def add(self, chunk: Chunk) -> None:
         least = _kth_highest(chunk.scores, K).clamp(min=torch.finfo(chunk.scores.dtype).min)  # -inf is outside D
         top = torch.ge(chunk.scores, least.unsqueeze(-1), out=torch.empty_like(chunk.scores))
-        share = (top * chunk.mask).sum(-1) / top.sum(-1)
+        share = (chunk.active(top) * chunk.mask).sum(-1) / top.sum(-1)
         self.rows[chunk.heads, chunk.first : chunk.stop] = share.cpu().numpy()
 
     def figures(self, heads: slice = slice(None)) -> dict[str, Any]:
