@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 from numpy.typing import NDArray
 
-from pattern_studio import BlockLayout, Pattern, Problem, StudioError, lower, plot
+from pattern_studio import BlockLayout, Pattern, Problem, StudioError, diff, lower, plot
+from pattern_studio.diff import Diff
 from pattern_studio.exporters import Export, export
 from pattern_studio.metrics import LayoutStats, layout_stats
 from pattern_studio.plot import Viewport, density_map, tile_map
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 HEAD_DIM = 64  # channels that costs are quoted for
 SEEN = 16  # tokens of the smallest cell in pictures of attention
-QUALITY = ("recall", "output_error", "oracle")
+QUALITY = ("recall", "output_error", "oracle", "density")
 TOO_DEEP = "nested too deeply to be worked with; split it into several patterns"
 TOO_LARGE = "this pattern needs more memory than there is at this length; take a shorter problem or a larger block"
 
@@ -49,6 +50,11 @@ def design(state: State) -> tuple[BlockLayout, LayoutStats]:
         StudioError: the pattern and the problem don't fit.
     """
     return _design(key_of(state.shown, state.pattern), state.pattern)
+
+
+def layout_of(state: State, pattern: Pattern) -> tuple[BlockLayout, LayoutStats]:
+    """The same for another pattern on the problem that is shown."""
+    return _design(key_of(state.shown, pattern), pattern)
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)
@@ -117,6 +123,21 @@ def _exported(key: Key, target: str, allow: tuple[str, ...], _pattern: Pattern) 
 @st.cache_resource(show_spinner=False)
 def _jobs() -> Jobs[Any]:
     return Jobs(kept=64)
+
+
+def compared(state: State, other: Pattern) -> Diff:
+    """What is shown beside another pattern, pair by pair. Raises StudioError as `design` does."""
+    return _compared(key_of(state.shown, state.pattern), other.hash, state.pattern, other, state.shown.layer)
+
+
+@st.cache_resource(max_entries=16, show_spinner=False)
+def _compared(key: Key, other: str, _a: Pattern, _b: Pattern, layer: int) -> Diff:
+    try:
+        return diff(_a, _b, key[1], key[2], layer=layer, examples=1)
+    except RecursionError:
+        raise StudioError(TOO_DEEP) from None
+    except MemoryError:
+        raise StudioError(TOO_LARGE) from None
 
 
 def quality_job(visitor: str, pattern: Pattern, block: tuple[int, int], docs: tuple[int, ...] | None) -> Future[Report]:

@@ -47,6 +47,21 @@ class Boxed:
 
 
 @dataclass(frozen=True)
+class Zoomed:
+    """A box was drawn where boxes can only mean: look closer."""
+
+    box: Viewport
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The n-th text to compare with; one after the last adds it, an empty one goes away."""
+
+    n: int
+    text: str
+
+
+@dataclass(frozen=True)
 class ToolChosen:
     """What the next boxes do: zoom, add or remove."""
 
@@ -104,6 +119,8 @@ Event = (
     | FieldSet
     | ProblemSet
     | Boxed
+    | Zoomed
+    | Compared
     | ToolChosen
     | ZoomedOut
     | HeadChosen

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from pattern_studio import StudioError
 
-from .work import MAX_BLOCK, MAX_HEADS, MAX_LENGTH, Work, document_lengths
+from .work import MAX_BESIDE, MAX_BLOCK, MAX_HEADS, MAX_LENGTH, Work, document_lengths
 
 MAX_LINK = 6000  # characters of text in a link: browsers and chat programs cut longer ones
 
@@ -20,6 +20,7 @@ _NUMBERS = {
     "bk": ("block_k", 1, MAX_BLOCK),
     "layer": ("layer", 0, 65535),
 }
+_BESIDE = tuple(f"vs{n + 1}" for n in range(MAX_BESIDE))  # texts to compare with
 
 
 def to_params(work: Work) -> dict[str, str] | None:
@@ -28,7 +29,7 @@ def to_params(work: Work) -> dict[str, str] | None:
     >>> to_params(Work())
     {'p': 'causal & (window(255, 0) | sink(4))', 'q': '1024', 'h': '9', 'bq': '64', 'bk': '64'}
     """
-    if len(work.text) > MAX_LINK:
+    if len(work.text) + sum(map(len, work.beside)) > MAX_LINK:
         return None
     params = {"p": work.text}
     for name, (field, _, _) in _NUMBERS.items():
@@ -37,7 +38,7 @@ def to_params(work: Work) -> dict[str, str] | None:
             params[name] = str(value)
     if work.docs.strip():
         params["docs"] = work.docs
-    return params
+    return params | dict(zip(_BESIDE, work.beside, strict=False))
 
 
 def from_params(params: Mapping[str, str]) -> tuple[Work, tuple[str, ...]] | None:
@@ -71,6 +72,9 @@ def from_params(params: Mapping[str, str]) -> tuple[Work, tuple[str, ...]] | Non
             work = replace(work, docs=params["docs"])
         except StudioError as error:
             notes.append(f"the link's docs: {error}; none are used")
+    beside = tuple(params[name] for name in _BESIDE if params.get(name, "").strip())
+    if beside:
+        known, work = True, replace(work, beside=beside)
     if work.kv_len == work.q_len:
         work = replace(work, kv_len=None)
     return (work, tuple(notes)) if known else None

@@ -7,7 +7,7 @@ from pathlib import Path
 import streamlit as st
 
 from . import session
-from .pages import design, export, gallery, quality
+from .pages import compare, design, export, gallery, quality
 from .theme import CSS
 
 STATIC = Path(__file__).parent / "static"
@@ -21,6 +21,7 @@ PAGES = (
         "quality",
         "What each head of a real model keeps under the pattern, and which rows lose.",
     ),
+    (compare.render, "Compare", "compare", "Two or more patterns side by side: what they share, keep and cost."),
     (export.render, "Export", "export", "Take the pattern to another library, exactly, as code or a file."),
     (gallery.render, "Gallery", "gallery", "Patterns of the literature, each one click from the Design page."),
 )

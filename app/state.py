@@ -14,6 +14,7 @@ from pattern_studio.plot import Viewport
 
 from .events import (
     Boxed,
+    Compared,
     Event,
     FamilyChosen,
     FieldSet,
@@ -26,10 +27,11 @@ from .events import (
     ToolChosen,
     Typed,
     Undo,
+    Zoomed,
     ZoomedOut,
 )
 from .families import FAMILIES, family_of
-from .work import Work
+from .work import MAX_BESIDE, Work
 
 KEPT = 100  # steps of undo
 
@@ -97,6 +99,12 @@ def reduce(state: State, event: Event) -> State:
             return replace(state, viewport=box)
         case Boxed(box):
             return _edited(state, replace(state.shown, text=_painted(state, box)), f"box {len(state.past)}")
+        case Zoomed(box):
+            return replace(state, viewport=box)
+        case Compared(n, text):
+            texts = (*state.shown.beside[:n], text, *state.shown.beside[n + 1 :])
+            work = replace(state.shown, beside=tuple(filter(str.strip, texts))[:MAX_BESIDE])
+            return replace(_edited(state, work, f"beside {n}"), work=replace(work, text=state.work.text))
         case ToolChosen(tool):
             return replace(state, tool=tool)
         case ZoomedOut():
@@ -108,6 +116,7 @@ def reduce(state: State, event: Event) -> State:
         case Looked(layer, head):
             return replace(state, look_layer=layer, look_head=head)
         case Opened(work, notes):
+            work = replace(work, beside=work.beside or state.shown.beside)
             return replace(_edited(state, work, ""), viewport=None, head=0, notes=notes)
         case Undo() if state.work != state.shown:
             return replace(state, work=state.shown)  # first of all, away with what can't be read

@@ -67,12 +67,15 @@ label [data-testid="stTooltipIcon"] {{ opacity: 0.3; }}
 .ps-group.first {{ border-top: none; padding-top: 0; }}
 .ps-note {{ font-size: 13px; line-height: 18px; color: {QUIET}; }}
 .stImage img {{ border-radius: 0 !important; }}
+.ps-letter {{ font-size: 16px; width: 14px; display: inline-block; }}
 .ps-beside {{ padding-bottom: 9px; }}
 .ps-about {{ height: 36px; overflow: hidden; }}
 .ps-rows {{ width: 100%; font-size: 13px; line-height: 19px; border-collapse: collapse; }}
 .ps-rows th {{ text-align: left; font-weight: 400; color: {QUIET}; }}
 .ps-rows td, .ps-rows th {{ padding: 1px 10px 1px 0; white-space: nowrap; vertical-align: top; }}
 .ps-rows td:last-child {{ white-space: normal; }}
+.ps-figures td:last-child {{ white-space: nowrap; }}
+.ps-figures th {{ white-space: normal; vertical-align: bottom; line-height: 15px; }}
 .ps-rows mark {{ background: {LOST}22; color: {LOST}; font-weight: 600; border-radius: 3px; padding: 0 2px; }}
 .ps-heads {{ display: flex; gap: 6px; }}
 .ps-head {{ margin: 0; flex: 0 1 46px; text-align: center; font-size: 12px; line-height: 16px; color: {QUIET}; }}

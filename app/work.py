@@ -12,6 +12,7 @@ PRESET = "causal & (window(255, 0) | sink(4))"
 MAX_LENGTH = 1_048_576  # query rows or keys
 MAX_HEADS = 256
 MAX_BLOCK = 1024
+MAX_BESIDE = 3  # more pictures would not fit side by side
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class Work:
     """What is being designed: the text as typed, and the problem. This is what undo brings back.
 
     `kv_len` None means as many keys as query rows; `docs` are document lengths as typed; `layer` is for
-    patterns that differ by layer.
+    patterns that differ by layer; `beside` are texts that the pattern is compared with.
     """
 
     text: str = PRESET
@@ -30,6 +31,7 @@ class Work:
     block_k: int = 64
     docs: str = ""
     layer: int = 0
+    beside: tuple[str, ...] = ()
 
     @property
     def reading(self) -> Reading:

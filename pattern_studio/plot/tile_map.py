@@ -65,7 +65,7 @@ def tile_map(
     go = graph_objects()
     cells = density_map(layout, head, viewport, max_cells)
     rows, keys = cells.grid.rows, cells.grid.keys
-    figure = go.Figure(_heatmap(go, cells, pool))
+    figure = go.Figure(heatmap(go, cells, pool))
     figure.add_traces([*_ruled(go, cells), hover_layer(go, layout, head, cells)])
     axis: dict[str, Any] = {
         "showgrid": False,
@@ -114,7 +114,8 @@ def tile_map(
     return figure
 
 
-def _heatmap(go: Any, cells: DensityMap, pool: str) -> Any:
+def heatmap(go: Any, cells: DensityMap, pool: str) -> Any:
+    """The cells alone, without axes or hover: a trace of Plotly's graph_objects, which are `go`."""
     table = palette(cells, pool)
     scale = [[code / FULL_CODE, f"rgb({r},{g},{b})"] for code, (r, g, b) in enumerate(table.tolist())]
     return go.Heatmap(

@@ -204,6 +204,27 @@ def test_a_box_on_the_map_joins_the_pattern_and_can_be_undone(page: Page, addres
     expect(box(page)).to_have_value("causal & (window(255, 0) | sink(5))")
 
 
+def test_comparing_two_patterns_and_looking_closer_at_both(page: Page, address: str, browser: BrowserContext):
+    page.goto(f"{address}/compare")
+    page.get_by_role("button", name="causal & window(255, 0)", exact=True).click()
+    expect(page.get_by_text("B lies in A, which keeps more")).to_be_visible()
+    expect(page.locator(".ps-figures tr")).to_have_count(3)
+    maps = page.locator(".js-plotly-plot .nsewdrag")
+    field = maps.nth(2).bounding_box()  # the difference
+    page.mouse.move(field["x"] + 0.1 * field["width"], field["y"] + 0.6 * field["height"])
+    page.mouse.down()
+    page.mouse.move(field["x"] + 0.4 * field["width"], field["y"] + 0.9 * field["height"], steps=5)
+    page.mouse.up()
+    expect(page.get_by_role("button", name="Whole map")).to_be_enabled()
+    for n in range(3):  # all maps look at the same part: its first key is no longer 0
+        expect(page.locator(".js-plotly-plot").nth(n).locator(".xtick text").first).not_to_have_text("0")
+    page.wait_for_url("**vs1**")
+    other = browser.new_page()
+    other.goto(page.url)
+    expect(other.locator("[aria-label='Pattern B']:visible")).to_have_value("causal & window(255, 0)")
+    other.close()
+
+
 def test_the_essentials_fit_in_1280_by_800(page: Page, address: str):
     opened(page, address)
     expect(figure(page, "Regret")).to_be_visible()

@@ -20,6 +20,7 @@ works = st.builds(
     block_k=st.integers(1, MAX_BLOCK),
     docs=st.sampled_from(["", "512, 512"]),
     layer=st.integers(0, 100),
+    beside=st.lists(st.sampled_from(["causal", "dense &", "sink(4)"]), max_size=3).map(tuple),
 ).filter(lambda work: work.kv_len != work.q_len)
 
 
@@ -37,7 +38,7 @@ def test_a_text_too_long_for_a_link():
     assert to_params(Work(text="causal" + " " * MAX_LINK)) is None
 
 
-@given(st.dictionaries(st.sampled_from(["p", "q", "kv", "h", "bq", "bk", "layer", "docs"]), st.text()))
+@given(st.dictionaries(st.sampled_from(["p", "q", "kv", "h", "bq", "bk", "layer", "docs", "vs1", "vs3"]), st.text()))
 def test_any_parameters_give_a_work_or_notes(params):
     found = from_params(params)
     if found is not None:

@@ -19,9 +19,9 @@ def script() -> None:
 def one_page() -> None:
     """The page named in the session: switching it drops the other's widgets, as navigation does."""
     import streamlit as st
-    from pattern_studio_app.pages import design, export, gallery, quality
+    from pattern_studio_app.pages import compare, design, export, gallery, quality
 
-    pages = {"design": design, "quality": quality, "export": export, "gallery": gallery}
+    pages = {"compare": compare, "design": design, "quality": quality, "export": export, "gallery": gallery}
     pages[st.session_state["page"]].render()
 
 
@@ -246,6 +246,47 @@ def test_the_quality_page_shows_layer_head_and_worst_rows():
     labelled(at.selectbox, "layer").set_value(20).run()
     labelled(at.selectbox, "head").set_value(3).run()
     assert "Layer 20, head 3" in html(at)
+    assert not at.exception
+
+
+def test_the_compare_page_says_what_diff_and_analyze_say():
+    from pattern_studio.capture import bundled
+    from pattern_studio.metrics import analyze
+
+    texts = ("causal & (window(255, 0) | sink(4))", "causal & window(255, 0)")
+    for text in texts:
+        compute.quality_job("test", ps.parse(text), (64, 64), None).result(120)
+    at = started("compare", vs1=texts[1])
+    found = ps.diff(ps.parse(texts[0]), ps.parse(texts[1]), ps.Problem(1024, heads=9), 64)
+    assert "B lies in A, which keeps more" in html(at)
+    assert found.verdict == "superset"
+    both, only_a = numbers.count(found.pairs.both), numbers.count(found.pairs.only_a)
+    assert f"pairs: {both} in both, {only_a} only in A, 0 only in B" in html(at)
+    for text in texts:
+        report = analyze(ps.parse(text), bundled(), block=64, metrics=["recall", "oracle"])
+        assert f"<td>{numbers.percent(report.recall.mean)}</td>" in html(at)
+        assert f"<td>{numbers.percent(report.regret)}</td>" in html(at)
+
+
+def test_patterns_to_compare_with_are_added_mended_and_taken_away():
+    at = started("compare")
+    assert "Write a second pattern above" in html(at)
+    compute.quality_job("test", ps.parse("causal"), (64, 64), None).result(120)
+    at.button(key="start 2").click().run()
+    assert labelled(at.text_input, "Pattern B").value == "causal"
+    labelled(at.text_input, "Pattern C").set_value("causal & sinc(4)").run()
+    assert "did you mean" in html(at)
+    assert not at.exception
+    at.button(key="without 1").click().run()
+    at.button(key="without 0").click().run()
+    assert "Write a second pattern above" in html(at)
+    assert not at.exception
+
+
+def test_a_pattern_to_compare_with_that_does_not_fit_says_so():
+    compute.quality_job("test", ps.parse("causal"), (64, 64), None).result(120)
+    at = started("compare", p="causal", vs1="causal & docs")
+    assert "B: docs needs the document lengths" in html(at)
     assert not at.exception
 
 

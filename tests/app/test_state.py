@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from pattern_studio_app.events import (
     Boxed,
+    Compared,
     FamilyChosen,
     FieldSet,
     HeadChosen,
@@ -16,6 +17,7 @@ from pattern_studio_app.events import (
     ToolChosen,
     Typed,
     Undo,
+    Zoomed,
     ZoomedOut,
 )
 from pattern_studio_app.families import FAMILIES, family_of
@@ -176,6 +178,23 @@ def test_the_head_in_view_stays_one_that_is_there():
     state = after(HeadChosen(7), ProblemSet("heads", 4))
     assert state.head == 3
     assert after(HeadChosen(7), ProblemSet("heads", 4), Undo()).work.heads == 9
+
+
+def test_texts_to_compare_with_come_and_go():
+    state = after(Compared(0, "causal"), Compared(1, "dense"), Compared(0, "sink(4)"))
+    assert state.shown.beside == ("sink(4)", "dense")
+    assert after(Compared(0, " "), state=state).shown.beside == ("dense",)
+    assert after(Undo(), Undo(), Undo(), state=state).shown.beside == ()
+    assert after(*(Compared(n, "dense") for n in range(9))).shown.beside == ("dense",) * 3
+    assert after(Opened(Work(text="causal")), state=state).shown.beside == ("sink(4)", "dense")
+    half = after(Typed("causal & win"), Compared(0, "causal"))
+    assert (half.work.text, half.shown.beside) == ("causal & win", ("causal",))
+
+
+def test_a_box_of_another_page_zooms_whatever_the_tool():
+    box = Viewport(0, 64, 0, 64)
+    state = after(ToolChosen("add"), Zoomed(box))
+    assert (state.viewport, state.shown) == (box, Work())
 
 
 def test_opening_is_a_step_that_can_be_undone():

@@ -1,0 +1,175 @@
+"""Compare: two or more patterns side by side, where they differ, and what each keeps for its cost."""
+
+from __future__ import annotations
+
+from html import escape
+
+import plotly.graph_objects as go
+import streamlit as st
+
+from pattern_studio import BlockLayout, Pattern, StudioError
+from pattern_studio.metrics import LayoutStats
+from pattern_studio.plot import density_map
+from pattern_studio.plot.colours import FULL, INK, ONLY_A, ONLY_B, ORACLE, QUIET
+from pattern_studio.plot.tile_map import heatmap
+
+from .. import compute, numbers, session
+from ..components import difference_map, figures_panel, small_map, text_bar, tradeoff
+from ..components.waiting import when_done
+from ..events import Compared, ZoomedOut
+from ..reading import read
+from ..session import follow, on, sends
+from ..state import State
+from ..work import MAX_BESIDE, document_lengths
+
+COLOURS = (FULL, ONLY_B, ONLY_A, INK)
+START = ("causal & window(255, 0)", "causal & (window(127, 0) | sink(4))", "causal")
+
+
+def render() -> None:
+    """Draw the texts, the maps with the difference from A, and the trade-off."""
+    state = session.state()
+    text_bar.render(state, export=False)
+    _texts(state)
+    if not state.shown.beside:
+        _empty()
+        return
+    try:
+        layout, stats = compute.design(state)
+    except StudioError as error:
+        st.html(f'<div class="ps-wrong" role="alert">A: {escape(str(error)[:400])}</div>')
+        return
+    rivals = [found for n, text in enumerate(state.shown.beside) if (found := _rival(state, n, text))]
+    _maps(state, layout, rivals)
+    sides = [("A", state.pattern, layout, stats), *rivals]
+    docs, visitor = document_lengths(state.shown.docs), session.visitor()
+    jobs = [
+        compute.quality_job(f"{visitor} {letter}", pattern, state.shown.block, docs) for letter, pattern, _, _ in sides
+    ]
+    when_done(jobs, lambda *reports: _tradeoff(sides, reports), "Measuring the patterns on the capture …")
+
+
+Side = tuple[str, Pattern, BlockLayout, LayoutStats]
+
+
+def _texts(state: State) -> None:
+    texts = [*state.shown.beside, ""][:MAX_BESIDE]
+    for n, (text, column) in enumerate(zip(texts, st.columns(len(texts), gap="small"), strict=True)):
+        letter, key = "BCD"[n], follow(f"beside {n}", text)
+        with column, st.container(horizontal=True, vertical_alignment="center", gap="small", key=f"beside-{n}"):
+            colour = COLOURS[n + 1] if text else QUIET
+            st.html(f'<b class="ps-letter" style="color:{colour}">{letter}</b>', width="content")
+            st.text_input(
+                f"Pattern {letter}",
+                text,
+                key=key,
+                on_change=on(key, lambda typed, n=n: Compared(n, typed)),
+                label_visibility="collapsed",
+                placeholder="another pattern to compare with",
+                autocomplete="off",
+            )
+            if text:
+                st.button(
+                    "",
+                    icon=":material/close:",
+                    key=f"without {n}",
+                    help="Away with it",
+                    on_click=sends(Compared(n, "")),
+                )
+        problem = read(text).problem if text else ""
+        if problem:
+            column.html(f'<div class="ps-wrong" role="alert">{escape(problem[:300])}</div>')
+
+
+def _empty() -> None:
+    st.html('<div class="ps-note">Write a second pattern above, or begin with one of these:</div>')
+    with st.container(horizontal=True, gap="small"):
+        for n, text in enumerate(START):
+            st.button(text, key=f"start {n}", on_click=sends(Compared(0, text)))
+
+
+def _rival(state: State, n: int, text: str) -> Side | None:
+    pattern = read(text).pattern
+    if pattern is None:
+        return None
+    try:
+        layout, stats = compute.layout_of(state, pattern)
+    except StudioError as error:
+        st.html(f'<div class="ps-wrong" role="alert">{"BCD"[n]}: {escape(str(error)[:400])}</div>')
+        return None
+    return "BCD"[n], pattern, layout, stats
+
+
+def _maps(state: State, layout: BlockLayout, rivals: list[Side]) -> None:
+    """A, B and their difference; of more than two A and each difference, which holds the other, too."""
+    columns = iter(st.columns(3 if len(rivals) == 1 else 1 + len(rivals), gap="small"))
+    with next(columns):
+        _map(state, "A", state.pattern, layout)
+    for letter, pattern, other, _ in rivals:
+        if len(rivals) == 1:
+            with next(columns):
+                _map(state, letter, pattern, other)
+        with next(columns):
+            _difference(state, letter, pattern, layout)
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.button(
+            "Whole map",
+            icon=":material/zoom_out_map:",
+            key="whole",
+            disabled=state.viewport is None,
+            on_click=sends(ZoomedOut()),
+        )
+        st.html(
+            f'<div class="ps-note">Drag a box on any map to zoom all. Differences: {_square(FULL)} both '
+            f"{_square(ONLY_A)} only A {_square(ONLY_B)} only the other.</div>",
+        )
+
+
+def _map(state: State, letter: str, pattern: Pattern, layout: BlockLayout) -> None:
+    figures_panel.group(letter, str(pattern)[:60], first=True)
+    cells = density_map(layout, state.head, state.viewport, difference_map.CELLS)
+    drawn = heatmap(go, cells, "mean")
+    drawn.update(hoverinfo=None, hovertemplate="query row %{y:,}, key %{x:,}<extra></extra>")
+    small_map.render(letter, drawn, layout, state.viewport, (compute.key_of(state.shown, pattern), state.head))
+
+
+def _difference(state: State, letter: str, other: Pattern, layout: BlockLayout) -> None:
+    found = compute.compared(state, other)
+    figures_panel.group(f"A and {letter}", _verdict(found.verdict, letter), first=True)
+    drawn = difference_map.figure(layout, found, state.head, state.viewport)
+    key = (compute.key_of(state.shown, state.pattern), other.hash, state.head)
+    small_map.render(f"A and {letter}", drawn, layout, state.viewport, key)
+    pairs = found.pairs
+    st.html(
+        f'<div class="ps-note">pairs: {numbers.count(pairs.both)} in both, '
+        f"{numbers.count(pairs.only_a)} only in A, {numbers.count(pairs.only_b)} only in {letter}</div>"
+    )
+
+
+def _verdict(verdict: str, letter: str) -> str:
+    return {
+        "equal": "keep the same pairs",
+        "subset": f"A lies in {letter}, which keeps more",
+        "superset": f"{letter} lies in A, which keeps more",
+        "crossing": "each keeps what the other does not",
+    }[verdict]
+
+
+def _tradeoff(sides: list[Side], reports: tuple) -> None:
+    rows = [
+        (letter, COLOURS["ABCD".index(letter)], layout, stats, report)
+        for (letter, _, layout, stats), report in zip(sides, reports, strict=True)
+    ]
+    left, right = st.columns([58, 42], gap="medium")
+    with left:
+        tradeoff.table(rows)
+        st.html(
+            '<div class="ps-note">Densities and costs are of the problem; recall, error and regret are measured on '
+            f"SmolLM2-135M, 1,024 tokens of real text. {_square(ORACLE, '◆')} the best choice of as many tiles.</div>"
+        )
+    with right:
+        tradeoff.picture(rows)
+
+
+def _square(colour: str, sign: str = "■") -> str:
+    return f'<span style="color:{colour}">{sign}</span>'
