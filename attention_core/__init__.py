@@ -1,7 +1,30 @@
 """Run a lowered pattern: exact block-sparse attention, forward and backward, at a cost that follows its density."""
 
+from .modules import (
+    BlockSparseAttention,
+    BlockSparseMultiheadAttention,
+    BlockSparseTransformerBlock,
+    PlanCache,
+    SparsePatternConfig,
+    create_block_sparse_multihead_attention,
+    memory_efficient_pattern_attention,
+    pattern_attention,
+)
 from .ops import block_sparse_attention
 from .plan import Plan, plan
 from .plan_from_mask import plan_from_mask
 
-__all__ = ["Plan", "block_sparse_attention", "plan", "plan_from_mask"]
+__all__ = [
+    "BlockSparseAttention",
+    "BlockSparseMultiheadAttention",
+    "BlockSparseTransformerBlock",
+    "Plan",
+    "PlanCache",
+    "SparsePatternConfig",
+    "block_sparse_attention",
+    "create_block_sparse_multihead_attention",
+    "memory_efficient_pattern_attention",
+    "pattern_attention",
+    "plan",
+    "plan_from_mask",
+]
