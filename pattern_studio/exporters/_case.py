@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..assignment import Assignment
 from ..expr import Pattern
@@ -18,7 +18,8 @@ class Case:
     `head_dim` and `kv_heads` are those of q, k and v, None where they do not matter. Of what the doctor was asked
     about, `heads` says which query head each head of this export stands for, and `rows` which rows of its output are
     wanted.
-    `allow` is the inexact fidelity that was agreed to, or nothing.
+    `allow` is the inexact fidelity that was agreed to, or nothing. Heads of one pattern are looked at once, unless
+    `each_head`: files for many heads are large, and the doctor looks at dozens.
     """
 
     pattern: Pattern
@@ -31,6 +32,7 @@ class Case:
     heads: tuple[int, ...]
     rows: range
     allow: str = ""
+    each_head: bool = False
 
     def export(self) -> Export:
         """Write it; raises StudioError where the target can't hold it."""
@@ -38,7 +40,12 @@ class Case:
 
     def fidelity(self) -> Fidelity:
         """How faithfully the target holds it."""
-        return check(self.pattern, self.problem, self.block, self.to, layer=self.layer)
+        heads = self.problem.heads
+        if self.each_head or len({self.pattern.resolve(head, self.layer) for head in range(heads)}) > 1:
+            return check(self.pattern, self.problem, self.block, self.to, layer=self.layer)
+        alone = replace(self.problem, heads=1)
+        found = check(self.pattern.resolve(0, self.layer), alone, self.block, self.to)
+        return replace(found, pairs=found.pairs * heads)
 
 
 def layers_of(pattern: Pattern) -> list[int]:

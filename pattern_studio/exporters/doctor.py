@@ -12,7 +12,7 @@ from ..problem import Problem, block_shape, whole
 from ._case import Case, refusal
 from ._frame import Export, Fidelity
 from ._moves import KEEPS, REMEDIES, Change, Move
-from ._registry import TARGETS, check, checked, targets
+from ._registry import TARGETS, checked, targets
 from ._tiles import causal_tile_pairs
 
 DEAREST = 16  # the total price up to which changes are combined
@@ -108,6 +108,9 @@ def doctor(
     own = range(problem.q_len)
     case = Case(pattern, problem, block_shape(block), to, layer, dim, kv_heads, tuple(range(heads)), own)
     mended = _mend(case)
+    if mended and any(refusal(replace(one, each_head=True))[0] for one in mended.cases):
+        case = replace(case, each_head=True)  # a matter of how many heads there are
+        mended = _mend(case)
     about, why = refusal(case)
     fidelity = Fidelity("unsupported", reason=why) if about == "layer" else case.fidelity()
     if mended is None:
@@ -204,9 +207,7 @@ def _elsewhere(case: Case) -> tuple[str, ...]:
         return ()
     own = ("json", "npz", "safetensors")
     others = [name for name in targets() if name != case.to and name not in own]
-    return tuple(
-        name for name in others if check(case.pattern, case.problem, case.block, name, layer=case.layer).kind == "exact"
-    )
+    return tuple(name for name in others if replace(case, to=name).fidelity().kind == "exact")
 
 
 def _notes(case: Case) -> tuple[str, ...]:

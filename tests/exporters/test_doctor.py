@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import pattern_studio as ps
 from pattern_studio.cli import main
-from pattern_studio.exporters import Diagnosis, check, doctor, targets
+from pattern_studio.exporters import Diagnosis, _tiles, check, doctor, targets
 from tests.exporters.consumers import arrays
 
 HEADS = ps.parse("heads({range(0, 2): causal & window(63, 0), 2: chunk(64), 3: chunk(64)})")
@@ -160,6 +160,19 @@ def test_of_two_blocks_that_only_cover_the_better_is_taken():
     assert found.findings[0].change == "lower it at block 16 x 16"
     least = min(check(ps.causal & ps.chunk(64), ps.Problem(256), n, "deepspeed").pairs for n in (16, 32, 64, 128))
     assert found.export()[0].fidelity.pairs == least
+
+
+def test_what_only_many_heads_make_too_large_is_found(monkeypatch):
+    """Heads of one pattern are looked at once, but the advice is tried for all of them."""
+    monkeypatch.setattr(_tiles, "MAX_TILES", 64)
+    found = doctor(ps.chunk(64), ps.Problem(128, heads=8), 16, "deepspeed")
+    assert "one entry for each tile of each head, here 512" in found.findings[0].why
+    assert [finding.change for finding in found.findings] == ["lower it at block 64 x 64"]
+    assert [file.fidelity.kind for file in found.export()] == ["exact"]
+
+
+def test_pairs_are_counted_over_all_heads():
+    assert doctor(ps.causal, ps.Problem(32, heads=5), 16, "deepspeed").fidelity.pairs == 5 * 240
 
 
 def test_where_nothing_helps_it_says_so():
