@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ..capture import Capture
     from ..metrics import ReceptiveField
     from ..metrics.loss import LossReport
+    from ..metrics.retrieval import CopyReport
 
 WRITERS = {
     ".json": lambda report: json.dumps(report.as_dict(), indent=2, allow_nan=False) + "\n",
@@ -39,6 +40,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--text", type=Path, help="what that model reads: a UTF-8 file it has not seen")
     parser.add_argument("--tokens", type=int, help="of the text's beginning, the second half of them scored (1024)")
     parser.add_argument("--sensitivity", action="store_true", help="and swap each layer alone")
+    parser.add_argument("--probe", action="store_true", help="and whether it still copies tokens from far back")
     asked.add_lossy(parser)
     asked.add_json(parser)
 
@@ -54,7 +56,7 @@ def run(options: argparse.Namespace) -> None:
     capture = asked.capture(options)
     settle = None if options.lossy is None else asked.settle(options.lossy)
     field = None if options.depth is None else _field(options.depth, pattern, capture)
-    loss = None if options.loss is None else _loss(options, pattern, block)
+    ran = [] if options.loss is None else _ran(options, pattern, block)
     report = analyze(pattern, capture, block=block, layers=layers)
     changed = None if settle is None else settling(pattern, capture, settle, block=block, layers=layers)
     if options.out is not None:
@@ -63,14 +65,14 @@ def run(options: argparse.Namespace) -> None:
     elif options.json:
         values = report.as_dict() | ({} if changed is None else {"lossy": changed.as_dict()})
         values |= {} if field is None else {"receptive_field": field.as_dict()}
-        asked.print_json(values | ({} if loss is None else {"loss": loss.as_dict()}))
+        asked.print_json(values | dict(zip(("loss", "probe"), (one.as_dict() for one in ran), strict=False)))
         return
     else:
         print(report.to_markdown())
     if field is not None:
         print(field.to_markdown())
-    if loss is not None:
-        print(loss.to_markdown())
+    for one in ran:
+        print(one.to_markdown())
     if changed is not None:
         print(f"\n{changed}")
 
@@ -84,20 +86,24 @@ def _field(depth: int, pattern: Pattern, capture: Capture) -> ReceptiveField:
     return receptive_field(pattern, Problem(len(capture.tokens), heads=heads), layers=depth, block=block)
 
 
-def _loss(options: argparse.Namespace, pattern: Pattern, block: tuple[int, int]) -> LossReport:
+def _ran(options: argparse.Namespace, pattern: Pattern, block: tuple[int, int]) -> list[LossReport | CopyReport]:
+    """What running the model gave: the loss, and the probe where it is asked for."""
     from ..capture.load import load_model
     from ..metrics.loss import next_token_loss
+    from ..metrics.retrieval import copy_probe
 
     if options.text is None:
         raise StudioError("--loss runs a model on a text; say which with --text FILE")
     text = asked.read_text(options.text)
     loaded = load_model(options.loss, head=True)
     ids = loaded.ids(text, 1024 if options.tokens is None else options.tokens)
-    return next_token_loss(
-        loaded.model,
-        ids,
-        pattern,
-        block=block,
-        sensitivity=options.sensitivity,
-        progress=lambda name: print(f"running {name}", file=sys.stderr),
-    )
+
+    def told(name: str) -> None:
+        print(f"running {name}", file=sys.stderr)
+
+    sensitivity = options.sensitivity
+    ran = [next_token_loss(loaded.model, ids, pattern, block=block, sensitivity=sensitivity, progress=told)]
+    if not options.probe:
+        return ran
+    told("probe")
+    return [*ran, copy_probe(loaded.model, ids, pattern, block=block)]

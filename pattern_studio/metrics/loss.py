@@ -127,12 +127,7 @@ def next_token_loss(
         )
     if model.training:
         raise StudioError("expected a model in eval mode, got one in training mode; call model.eval()")
-    head = model.get_output_embeddings()
-    if head is None or getattr(model.config.get_text_config(), "final_logit_softcapping", None):
-        raise StudioError(
-            f"expected a causal language model with a plain output layer, got {type(model).__name__}; load it with "
-            "load_model(name, head=True)"
-        )
+    head = output_layer(model)
 
     def losses(name: str, chosen: Sequence[int] | None) -> Tensor:
         if progress is not None:
@@ -151,6 +146,21 @@ def next_token_loss(
     return LossReport(
         str(pattern), len(ids), len(dense), float(dense.mean()), float(sparse.mean()), low, high, tuple(alone)
     )
+
+
+def output_layer(model: PreTrainedModel) -> torch.nn.Module:
+    """What turns the last hidden state into logits.
+
+    Raises:
+        StudioError: no causal language model, or one that changes its logits afterwards.
+    """
+    head = model.get_output_embeddings()
+    if head is None or getattr(model.config.get_text_config(), "final_logit_softcapping", None):
+        raise StudioError(
+            f"expected a causal language model with a plain output layer, got {type(model).__name__}; load it with "
+            "load_model(name, head=True)"
+        )
+    return head
 
 
 def _losses(model: PreTrainedModel, head: torch.nn.Module, ids: Sequence[int], first: int) -> Tensor:

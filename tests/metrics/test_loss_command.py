@@ -20,8 +20,10 @@ def test_the_loss_is_beside_the_report(tmp_path, capsys):
     assert (loss["tokens"], loss["scored"], [one["layer"] for one in loss["layers"]]) == (50, 25, [0, 1, 2])
     ran = [line for line in told.err.splitlines() if line.startswith("running ")]
     assert ran == [f"running {name}" for name in ("dense", "sparse", "layer 0", "layer 1", "layer 2")]
-    assert main([*arguments, "--tokens", "10"]) == 0
-    assert "Next-token loss over the last 5 of 10 tokens, nats:" in capsys.readouterr().out
+    assert main([*arguments, "--tokens", "40", "--probe"]) == 0
+    told = capsys.readouterr().out
+    assert "Next-token loss over the last 20 of 40 tokens, nats:" in told
+    assert "Copying 16 random tokens at the end of 40 (2 draws):" in told
 
 
 def test_a_model_needs_a_text(capsys):
