@@ -5,15 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
-from gallery.stories import config_to_kernel, custom_pattern, shrink_window
+from gallery.stories import config_to_kernel, custom_pattern, fit_edit_train, shrink_window
 
 FOLDER = Path(shrink_window.__file__).parent
 
 
 def test_every_story_is_run_here():
     stories = {path.stem for path in FOLDER.glob("*.py")} - {"__init__"}
-    assert stories == {"config_to_kernel", "custom_pattern", "shrink_window"}
+    assert stories == {"config_to_kernel", "custom_pattern", "fit_edit_train", "shrink_window"}
 
 
 def test_a_window_for_each_head_beats_one_for_all(capsys):
@@ -46,3 +47,12 @@ def test_the_guides_custom_pattern_is_one_line(tokens, block, capsys):
     mask = custom_pattern.by_loops(tokens // block)
     assert end["block density"] == mask.mean()
     assert f"comb({3 * block}, (range(0, {block}),))" in capsys.readouterr().out
+
+
+def test_an_edit_pays_in_recall_and_in_training():
+    before = torch.random.get_rng_state()
+    end = fit_edit_train.main(steps=50)
+    assert torch.equal(torch.random.get_rng_state(), before), "the global generator is left as it was"
+    assert end["edited"] > end["fitted"] > 0.5
+    assert end["edited p1"] > end["fitted p1"]
+    assert end["window"] < 0.45 < 0.9 < end["window and sink"]
