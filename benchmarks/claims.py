@@ -1,4 +1,4 @@
-"""`python -m benchmarks.claims`: what densities keep of a capture (by default the bundled one), beside what the guide promised.
+"""`python -m benchmarks.claims`: what densities keep of a capture (the bundled one), beside what the guide promised.
 
 Writes gallery/claims/<date>.json and .md; minutes of work. Every pattern is static. `oracle` chose its tiles on the
 very text that it is measured on, head by head: no pattern with as many tiles keeps more mass.
