@@ -177,7 +177,7 @@ def attention_forward(
         causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
         attention_mask = ModelMask(ps.causal if causal else ps.dense, q_len, kv_len, kv_len - q_len)
     elif isinstance(attention_mask, Tensor):
-        attention_mask = _prepared(attention_mask, batch, q_len, kv_len)
+        attention_mask = _prepared(attention_mask, batch, heads, q_len, kv_len)
     mask = attention_mask
     if (q_len, kv_len) != (mask.q_len, mask.kv_len):
         raise StudioError(
@@ -221,9 +221,10 @@ def _named(function: Callable[..., Any]) -> ps.Pattern | None:
     return None
 
 
-def _prepared(mask: Tensor, batch: int, q_len: int, kv_len: int) -> ModelMask:
+def _prepared(mask: Tensor, batch: int, heads: int, q_len: int, kv_len: int) -> ModelMask:
     """A 4-D mask that the user made: bool, True is allowed, or 0 where allowed and the lowest number elsewhere."""
-    if mask.ndim != 4 or mask.shape[0] not in (1, batch) or tuple(mask.shape[2:]) != (q_len, kv_len):
+    fits = mask.ndim == 4 and mask.shape[0] in (1, batch) and mask.shape[1] in (1, heads)
+    if not fits or tuple(mask.shape[2:]) != (q_len, kv_len):
         raise StudioError(
             f"a prepared mask must have the shape [batch or 1, heads or 1, q_len, kv_len] with q_len {q_len} and "
             f"kv_len {kv_len}, got {list(mask.shape)}"

@@ -160,6 +160,17 @@ def test_training_drops_and_learns():
     assert losses[-1] < losses[0] - 0.5
 
 
+def test_activation_checkpointing_changes_no_gradient():
+    ours, ids = use_pattern(model("llama"), "window(4, 0)", block=8).train(), tokens()
+    grads = []
+    for _ in range(2):
+        grads.append(torch.autograd.grad(ours(ids, labels=ids, use_cache=False).loss, [*ours.parameters()]))
+        enable = getattr(ours, "activation_checkpointing_enable", ours.gradient_checkpointing_enable)
+        enable()
+    for one, two in zip(*grads, strict=True):
+        assert torch.equal(one, two)
+
+
 def test_errors():
     with pytest.raises(StudioError, match="head 3 has no pattern in heads"):
         use_pattern(model("llama"), "heads({0:3: causal})")
@@ -172,6 +183,10 @@ def test_errors():
     ours = use_pattern(model("llama"), "causal")
     with pytest.raises(StudioError, match="a prepared float mask may hold 0"):
         ours(tokens(), attention_mask=torch.randn(1, 1, 21, 21))
+    with pytest.raises(StudioError, match=r"q_len 21 and kv_len 21, got \[1, 3, 21, 21\]"):
+        ours(tokens(), attention_mask=torch.ones(1, 3, 21, 21, dtype=torch.bool))
+    with pytest.raises(StudioError, match="'pattern_studio' has no output_attentions; leave it out, or use 'eager'"):
+        ours(tokens(), output_attentions=True)
     with pytest.raises(StudioError, match="encoder-decoder models are not served"):
         use_pattern(
             transformers.BartModel(
