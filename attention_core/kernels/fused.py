@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
-from functools import cache
 
 import torch
 from torch import Tensor
 
+INSTALLED = importlib.util.find_spec("triton") is not None
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 WIDEST = 256  # the largest head_dim or value_dim
 BLOCK_Q = range(16, 257)  # smaller query blocks waste most of a tensor-core tile
@@ -26,7 +26,7 @@ def gathers_keys(block: tuple[int, int]) -> bool:
 
 def obstacle(q: Tensor, v: Tensor, block: tuple[int, int]) -> str | None:
     """Why the fused kernels can't serve these inputs, or None."""
-    if not _installed():
+    if not INSTALLED:
         return "the package triton is not installed"
     if not q.is_cuda and not _interpreted():
         return f"q is on {q.device}, not on a CUDA device"
@@ -39,11 +39,7 @@ def obstacle(q: Tensor, v: Tensor, block: tuple[int, int]) -> str | None:
     return None
 
 
-@cache
-def _installed() -> bool:
-    return importlib.util.find_spec("triton") is not None
-
-
+@torch.compiler.assume_constant_result  # a compiler can't trace the import
 def _interpreted() -> bool:
     """Whether Triton runs its programs on the CPU (TRITON_INTERPRET=1), as the tests do."""
     import triton.knobs

@@ -10,9 +10,11 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch._dynamo.testing import CompileCounterWithBackend
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import pattern_studio as ps
-from attention_core import block_sparse_attention, plan
+from attention_core import Plan, block_sparse_attention, plan
 from tests import strategies
 from tests.attention_core.inputs import gradients, normal, upstream
 
@@ -181,8 +183,53 @@ def test_operator_is_sound_and_refuses_double_backward():
     assert set(checked.values()) == {"SUCCESS"}
     out = block_sparse_attention(q, k, v, ready, backend="triton")
     (dq,) = torch.autograd.grad(out.sum(), q, create_graph=True)
-    with pytest.raises(RuntimeError, match="no autograd formula"):
+    with pytest.raises(RuntimeError, match="can be differentiated once, got a second time"):
         torch.autograd.grad(dq.sum(), q)
+
+
+def test_eager_calls_and_the_operator_are_one():
+    """A call that something looks at (here a counter of work) goes through the operator, with the same bits."""
+    layout = ps.lower(ps.causal & ps.window(9, 0), q_len=20, heads=1, block=16)
+    inputs = tuple(normal(1, 1, 20, 16, seed=n).float().to(DEVICE).requires_grad_() for n in range(3))
+    ready = plan(layout, device=DEVICE)
+
+    def found() -> tuple[Tensor, ...]:
+        out, lse = block_sparse_attention(
+            *inputs, ready, return_lse=True, backend="triton", deterministic=True, dropout_p=0.5, seed=1
+        )
+        return gradients(out, lse, inputs)
+
+    class Names(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            names.append(func.name())
+            return func(*args, **(kwargs or {}))
+
+    names: list[str] = []
+    eager = found()
+    with Names():
+        seen = found()
+    assert {"pattern_studio::attend", "pattern_studio::attend_backward"} <= set(names)
+    assert all(torch.equal(a, b) for a, b in zip(eager, seen, strict=True))
+
+
+def test_compiles_whole_and_not_again_for_another_pattern():
+    """A pattern is data: other tiles of one problem run what was compiled for the first."""
+    layouts = [ps.lower(p, q_len=40, heads=2, block=16) for p in (ps.causal, ps.window(3, 3), ps.random(9, seed=1))]
+    inputs = tuple(normal(1, 2, 40, 16, seed=n).float().to(DEVICE).requires_grad_() for n in range(3))
+
+    def attend(q: Tensor, k: Tensor, v: Tensor, ready: Plan) -> Tensor:
+        return block_sparse_attention(q * 1.5, k, v, ready, backend="triton")
+
+    counter = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(attend, backend=counter, fullgraph=True)
+    for layout in layouts:
+        ready = plan(layout, device=DEVICE)
+        _ = ready.by_query, ready.by_key  # as plan() does on CUDA
+        wanted, got = attend(*inputs, ready), compiled(*inputs, ready)
+        torch.testing.assert_close(got, wanted, atol=1e-6, rtol=1e-6)
+        for a, b in zip(*(torch.autograd.grad(x.sum(), inputs) for x in (got, wanted)), strict=True):
+            torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-5)
+    assert counter.frame_count <= 2  # once more at most, for the number of tiles becoming a symbol
 
 
 def test_plans_survive_pickle_and_deepcopy():

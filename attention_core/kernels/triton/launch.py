@@ -67,10 +67,6 @@ def _other(lists: TileLists, wanted: int) -> int:
     return min(wanted, lists.tile)
 
 
-def _precision(q: Tensor) -> str:
-    return "ieee" if q.dtype == torch.float32 else "tf32"  # half precision ignores it
-
-
 def _rows(x: Tensor) -> Tensor:
     """The tensor with neighbouring elements in a row; other strides are free."""
     return x if x.stride(-1) == 1 or x.shape[-1] == 1 else x.contiguous()
@@ -78,7 +74,7 @@ def _rows(x: Tensor) -> Tensor:
 
 @cache
 def _has_copy_engine(device: torch.device) -> bool:
-    return torch.cuda.get_device_capability(device) >= (9, 0)
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
 
 
 def _box(x: Tensor, rows: int, width: int, granule: int) -> TensorDescriptor | None:
@@ -87,20 +83,23 @@ def _box(x: Tensor, rows: int, width: int, granule: int) -> TensorDescriptor | N
     Needs compute capability 9.0, 16-byte aligned starts and strides, and tiles of neighbouring rows.
     """
     aligned = x.data_ptr() % 16 == 0 and all(s * x.element_size() % 16 == 0 for s in x.stride()[:3])
-    if granule < rows or not aligned or not x.is_cuda or not _has_copy_engine(x.device):
+    if granule < rows or not aligned or not _has_copy_engine(x.device):
         return None
     return TensorDescriptor(x, list(x.shape), list(x.stride()), [1, 1, rows, width])
 
 
-def _groups(lists: TileLists) -> dict[str, bool]:
-    return {"SHARED": lists.head_group.shape[-1] == 1, "BY_BATCH": lists.head_group.ndim == 2}
-
-
-def _lists_of(lists: TileLists) -> tuple[Tensor, ...]:
-    return (
-        lists.full_ptr, lists.full_units, lists.masked_ptr, lists.masked_units, lists.low, lists.high,
-        lists.bits, lists.masks, lists.head_group, lists.jobs,
-    )  # fmt: skip
+@cache
+def _constants(
+    own_name: str, other_name: str, shape: Shape, other: int, dim: int, value_dim: int, dtype: torch.dtype,
+    lists: tuple[tuple[str, int | bool], ...], boxes: bool, dropout: bool,
+) -> dict[str, object]:  # fmt: skip
+    """Compile-time arguments of the three large programs, made once for each kind of call."""
+    return {
+        "D": dim, "D_PAD": _power(dim), "DV": value_dim, "DV_PAD": _power(value_dim),
+        own_name: shape.own, other_name: other, **dict(lists), "BOXES": boxes, "DROPOUT": dropout,
+        "PRECISION": "ieee" if dtype == torch.float32 else "tf32",  # half precision ignores it
+        "STAGES": shape.stages, "num_warps": shape.warps,
+    }  # fmt: skip
 
 
 def _dropped(dropout: Dropout | None) -> tuple[Tensor | None, int | None, float | None]:
@@ -133,24 +132,19 @@ def attention_forward(
     row_tiles = triton.cdiv(lists.line_size, shape.own)
     other = _other(lists, shape.other)
     k_box, v_box = (_box(x, other, _power(x.shape[3]), lists.granule) for x in (k, v))
-    boxes = k_box is not None and v_box is not None
-    groups = _groups(lists)
+    boxes, dropped = k_box is not None and v_box is not None, dropout is not None
     grid = (batch * heads * n_jobs * row_tiles,)
     with torch.cuda.device_of(q):
         forward_kernel[grid](
-            q, k, v, k_box if boxes else k, v_box if boxes else v, out, lse, part_out, part_lse, *_lists_of(lists),
+            q, k, v, k_box if boxes else k, v_box if boxes else v, out, lse, part_out, part_lse, *lists.walked,
             *q.stride()[:3], *k.stride()[:3], *v.stride()[:3],
             scale * LOG2E, q_len, kv_len, n_jobs, heads, heads // kv_heads, slots, lists.lines, *_dropped(dropout),
-            D=dim, D_PAD=_power(dim), DV=value_dim, DV_PAD=_power(value_dim),
-            BM=shape.own, BN=other, TILE=lists.tile, GRANULE=lists.granule,
-            BLOCK_Q=lists.block_q, BLOCK_K=lists.block_k, HAS_BITS=lists.has_bits, **groups,
-            BOXES=boxes, DROPOUT=dropout is not None, PRECISION=_precision(q), STAGES=shape.stages,
-            num_warps=shape.warps,
+            **_constants("BM", "BN", shape, other, dim, value_dim, q.dtype, lists.constants, boxes, dropped),
         )  # fmt: skip
         if n_splits:
             merge[(batch * heads * n_splits * row_tiles,)](
                 part_out, part_lse, out, lse, lists.splits, lists.head_group, q_len, n_splits, heads, slots,
-                DV=value_dim, DV_PAD=_power(value_dim), BM=shape.own, BLOCK_Q=lists.block_q, **groups,
+                DV=value_dim, DV_PAD=_power(value_dim), BM=shape.own, BLOCK_Q=lists.block_q, **dict(lists.groups),
             )  # fmt: skip
     return out, lse
 
@@ -182,9 +176,8 @@ def attention_backward(
     lse2, delta = torch.empty_like(lse), torch.empty_like(lse)
     wide, bytes_each = max(dim, value_dim), q.element_size()
     mine = shapes[0] or query_shape(by_query, wide, bytes_each, scatter)
-    sizes = dict(D=dim, D_PAD=_power(dim), DV=value_dim, DV_PAD=_power(value_dim), PRECISION=_precision(q))
+    dropped = dropout is not None
     strides = (*q.stride()[:3], *k.stride()[:3], *v.stride()[:3], *dout.stride()[:3])
-    groups = _groups(by_query)
     ratio = heads // kv_heads
     with torch.cuda.device_of(q):
         prepare[(batch * heads * triton.cdiv(q_len, 64),)](
@@ -199,17 +192,15 @@ def attention_backward(
         boxes = k_box is not None and v_box is not None and not scatter
         backward_query[(batch * heads * n_jobs * row_tiles,)](
             q, k, v, k_box if boxes else k, v_box if boxes else v, dout, lse2, delta, dq, part, dk, dv,
-            *_lists_of(by_query), *strides,
+            *by_query.walked, *strides,
             scale * LOG2E, scale, q_len, kv_len, n_jobs, heads, ratio, slots, by_query.lines,
-            *_dropped(dropout), **sizes,
-            BM=mine.own, BN=other, TILE=by_query.tile, GRANULE=by_query.granule,
-            BLOCK_Q=by_query.block_q, BLOCK_K=by_query.block_k, HAS_BITS=by_query.has_bits, **groups,
-            SCATTER=scatter, BOXES=boxes, DROPOUT=dropout is not None, STAGES=mine.stages, num_warps=mine.warps,
+            *_dropped(dropout), SCATTER=scatter,
+            **_constants("BM", "BN", mine, other, dim, value_dim, q.dtype, by_query.constants, boxes, dropped),
         )  # fmt: skip
         if n_splits:
             sum_parts[(batch * heads * n_splits * row_tiles,)](
                 part, dq, by_query.splits, by_query.head_group, q_len, n_splits, heads, 1, slots,
-                D=dim, D_PAD=_power(dim), BM=mine.own, BLOCK=by_query.line_size, **groups,
+                D=dim, D_PAD=_power(dim), BM=mine.own, BLOCK=by_query.line_size, **dict(by_query.groups),
             )  # fmt: skip
         if by_key is None:
             return dq, dk.mul_(scale).to(k.dtype), dv.to(v.dtype)
@@ -224,16 +215,14 @@ def attention_backward(
         boxes = q_box is not None and dout_box is not None
         backward_key[(batch * kv_heads * n_jobs * key_tiles,)](
             q, k, v, dout, q_box if boxes else q, dout_box if boxes else dout, lse2, delta, dk, dv, part_k, part_v,
-            *_lists_of(by_key), *strides,
+            *by_key.walked, *strides,
             scale * LOG2E, scale, q_len, kv_len, n_jobs, kv_heads, ratio, slots, by_key.lines,
-            *_dropped(dropout), **sizes,
-            BM=other, BN=theirs.own, TILE=by_key.tile, GRANULE=by_key.granule,
-            BLOCK_Q=by_key.block_q, BLOCK_K=by_key.block_k, HAS_BITS=by_key.has_bits, **groups,
-            BOXES=boxes, DROPOUT=dropout is not None, STAGES=theirs.stages, num_warps=theirs.warps,
+            *_dropped(dropout),
+            **_constants("BN", "BM", theirs, other, dim, value_dim, q.dtype, by_key.constants, boxes, dropped),
         )  # fmt: skip
         for partial, whole, width in ((part_k, dk, dim), (part_v, dv, value_dim)) if n_splits else ():
             sum_parts[(batch * kv_heads * n_splits * key_tiles,)](
                 partial, whole, by_key.splits, by_key.head_group, kv_len, n_splits, kv_heads, ratio, slots,
-                D=width, D_PAD=_power(width), BM=theirs.own, BLOCK=by_key.line_size, **groups,
+                D=width, D_PAD=_power(width), BM=theirs.own, BLOCK=by_key.line_size, **dict(by_key.groups),
             )  # fmt: skip
     return dq, dk, dv

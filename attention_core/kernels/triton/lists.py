@@ -89,6 +89,29 @@ class TileLists:
         """Whether any unit has a bit mask."""
         return bool(self._numbers[7])
 
+    @cached_property
+    def constants(self) -> tuple[tuple[str, int | bool], ...]:
+        """What the programs are compiled for, by the names of their arguments; hashable."""
+        _, _, granule, tile, block_q, block_k, _, has_bits = self._numbers
+        return (
+            ("TILE", tile),
+            ("GRANULE", granule),
+            ("BLOCK_Q", block_q),
+            ("BLOCK_K", block_k),
+            ("HAS_BITS", bool(has_bits)),
+            *self.groups,
+        )
+
+    @cached_property
+    def groups(self) -> tuple[tuple[str, bool], ...]:
+        """How `head_group` is read: one entry for all heads, and a row for each batch entry."""
+        return ("SHARED", self.head_group.shape[-1] == 1), ("BY_BATCH", self.head_group.ndim == 2)
+
+    @cached_property
+    def walked(self) -> tuple[Tensor, ...]:
+        """The tensors that the programs walk, in the order of their arguments."""
+        return tuple(self.tensors()[1:-1])
+
     def tensors(self) -> list[Tensor]:
         """The fields in order, as operators take them."""
         return [getattr(self, f.name) for f in fields(self)]
