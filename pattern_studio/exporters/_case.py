@@ -83,12 +83,12 @@ def told(head_dims: range | tuple[int, ...]) -> str:
     """The head dimensions in words.
 
     >>> told((64, 128)), told(range(8, 129, 8)), told(range(16, 2**16))
-    ('64 or 128', 'from 8 to 128 in steps of 8', 'from 16')
+    ('64 or 128', 'from 8 to 128 in steps of 8', 'from 16 on')
     """
     if isinstance(head_dims, tuple):
         return " or ".join(map(str, head_dims))
     steps = f" in steps of {head_dims.step}" if head_dims.step > 1 else ""
-    return f"from {head_dims[0]}{f' to {head_dims[-1]}' if head_dims[-1] < 2**15 else ''}{steps}"
+    return f"from {head_dims[0]}{f' to {head_dims[-1]}' if head_dims[-1] < 2**15 else ' on'}{steps}"
 
 
 def _nodes(pattern: Pattern):

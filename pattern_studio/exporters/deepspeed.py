@@ -5,16 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from ..expr import Pattern
-from ._frame import Request, Target, Written, need_tokens
+from ._frame import Request, Target, Unsupported, Written, need_tokens
 from ._tiles import active, bundle, covered, read_tiles, square
+
+BLOCKS = (16, 32, 64, 128)  # powers of two, at least a step of 16, and at most 128 wide: matmul.py of 0.17.6
 
 
 def write(request: Request) -> Written:
     """`layout`, int64 0/1 of shape [heads, n / block, n / block], as `SparsityConfig.make_layout` returns it.
 
-    Blocks are square and divide the length; queries are the keys. The layout says nothing inside a block: where tiles
-    are partial, causal diagonals above all, it admits more pairs than the pattern, so it is refused unless cover is
-    allowed. Then DeepSpeed needs the token mask besides (`attn_mask`) to be right.
+    Blocks are square, of 16, 32, 64 or 128 tokens, and divide the length; queries are the keys. The layout says nothing
+    inside a block: where tiles are partial, causal diagonals above all, it admits more pairs than the pattern, so it is
+    refused unless cover is allowed. Then DeepSpeed needs the token mask besides (`attn_mask`) to be right.
 
     Source: deepspeed/ops/sparse_attention/sparsity_config.py of DeepSpeed at 985acb1. Release 0.17.6 has it, 0.19.8
     has it no more.
@@ -30,6 +32,8 @@ def write(request: Request) -> Written:
     """
     need_tokens(request.problem)
     square(request)
+    if request.block[0] not in BLOCKS:
+        raise Unsupported(f"its kernels take blocks of 16, 32, 64 or 128 tokens, got {request.block[0]}")
     layout = request.layout
     fidelity = covered(layout)
     return bundle(request, "deepspeed", layout, fidelity, {"layout": active(layout).astype(np.int64)})
@@ -48,5 +52,6 @@ TARGET = Target(
     media_type="application/zip",
     write=write,
     read=read,
+    head_dims=range(16, 2**16, 16),  # "Reduction size for SDD must be a multiple of 16", matmul.py
     grouped="repeat",  # sparse_self_attention.py refuses k and v of another shape than q
 )

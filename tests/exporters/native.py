@@ -34,7 +34,7 @@ def sample_layout() -> ps.BlockLayout:
 
 
 def survives(data: bytes) -> str:
-    """Read bytes that may be anything: the error's text, or "" where they read as the sample; within a second of CPU time."""
+    """Read bytes that may be anything: the error's text, or "" where they read as the sample; in a second of CPU."""
     begin = time.process_time()
     try:
         found = read(data)
