@@ -73,17 +73,19 @@ def test_coverage_is_reached_by_the_fewest_tiles(small: Small, coverage: float, 
     assert (reached[some] - spare[some] < coverage).all()
 
 
-@given(smalls(unit=2), st.sampled_from(sorted(SCORES)), st.data())
-def test_a_permuted_batch_gives_the_permuted_choice(small: Small, name: str, data):
+@given(smalls(unit=2), st.sampled_from(sorted(SCORES)), st.floats(0.1, 1), st.data())
+def test_a_permuted_batch_gives_the_permuted_choice(small: Small, name: str, amount: float, data):
+    """Bit by bit for the choice; a score may differ in its last bit with the item's place in memory (vector tails)."""
     order = data.draw(st.permutations(range(len(small.q))))
     stride = {"stride": 2} if name == "antidiagonal" else {}
     lengths = None if small.lengths is None else small.lengths[order]
     scores = SCORES[name](small.q, small.k, small.tiling, lengths=small.lengths, **stride)
     again = SCORES[name](small.q[order], small.k[order], small.tiling, lengths=lengths, **stride)
     for choose in (top_k, top_p):
-        mask = choose(scores, small.tiling, 1.0, lengths=small.lengths)
-        assert torch.equal(mask[order], choose(again, small.tiling, 1.0, lengths=lengths))
-    assert torch.equal(scores[order], again)
+        mask = choose(scores, small.tiling, amount, sinks=0, diagonal=False, lengths=small.lengths)
+        moved = choose(scores[order], small.tiling, amount, sinks=0, diagonal=False, lengths=lengths)
+        assert torch.equal(mask[order], moved)
+    torch.testing.assert_close(scores[order], again, atol=1e-5, rtol=1e-5)
 
 
 @given(smalls(padded=True, unit=2, whole=True), st.sampled_from(sorted(SCORES)), st.floats(0.1, 1))
