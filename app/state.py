@@ -45,7 +45,7 @@ class State:
     - past, future: works to go back and forward to, nearest last.
     - touch: what was edited last; edits of one thing in a row are one step of undo.
     - viewport: the part of the map in view, None for all of it; head: which head is drawn.
-    - tool: what a box on the map does: zoom, add or remove.
+    - tool: what a box on the map does: zoom, add, remove or ask why; asked: the query row and key asked about.
     - target: which export is shown; look_layer, look_head: whose attention the Quality page shows.
     - notes: what of a link could not be honoured.
     """
@@ -58,6 +58,7 @@ class State:
     viewport: Viewport | None = None
     head: int = 0
     tool: str = "zoom"
+    asked: tuple[int, int] | None = None
     target: str = "flex_attention"
     look_layer: int = -1
     look_head: int = 0
@@ -94,9 +95,13 @@ def reduce(state: State, event: Event) -> State:
             if work.kv_len == work.q_len:
                 work = replace(work, kv_len=None)  # equal lengths go on changing together
             after = _edited(state, work, f"problem {field}")
-            return replace(after, work=replace(work, text=state.work.text), viewport=None)  # keeps half-typed text
+            return replace(
+                after, work=replace(work, text=state.work.text), viewport=None, asked=None
+            )  # keeps half-typed text
         case Boxed(box) if state.tool == "zoom":
             return replace(state, viewport=box)
+        case Boxed(box) if state.tool == "why":
+            return replace(state, asked=((box.row_start + box.row_stop) // 2, (box.key_start + box.key_stop) // 2))
         case Boxed(box):
             return _edited(state, replace(state.shown, text=_painted(state, box)), f"box {len(state.past)}")
         case Zoomed(box):
@@ -117,7 +122,7 @@ def reduce(state: State, event: Event) -> State:
             return replace(state, look_layer=layer, look_head=head)
         case Opened(work, notes):
             work = replace(work, beside=work.beside or state.shown.beside)
-            return replace(_edited(state, work, ""), viewport=None, head=0, notes=notes)
+            return replace(_edited(state, work, ""), viewport=None, asked=None, head=0, notes=notes)
         case Undo() if state.work != state.shown:
             return replace(state, work=state.shown)  # first of all, away with what can't be read
         case Undo() if state.past:
@@ -140,10 +145,20 @@ def _edited(state: State, work: Work, touch: str) -> State:
 
 
 def _moved(state: State, work: Work, past: tuple[Work, ...], future: tuple[Work, ...]) -> State:
-    viewport = state.viewport if (work.q_len, work.kv_len) == (state.shown.q_len, state.shown.kv_len) else None
+    same = (work.q_len, work.kv_len) == (state.shown.q_len, state.shown.kv_len)
+    viewport, asked = (state.viewport, state.asked) if same else (None, None)
     head = min(state.head, work.heads - 1)
     return replace(
-        state, work=work, shown=work, past=past, future=future, touch="", viewport=viewport, head=head, notes=()
+        state,
+        work=work,
+        shown=work,
+        past=past,
+        future=future,
+        touch="",
+        viewport=viewport,
+        asked=asked,
+        head=head,
+        notes=(),
     )
 
 

@@ -69,7 +69,10 @@ label [data-testid="stTooltipIcon"] {{ opacity: 0.3; }}
 .stImage img {{ border-radius: 0 !important; }}
 .ps-letter {{ font-size: 16px; width: 14px; display: inline-block; }}
 .ps-beside {{ padding-bottom: 9px; }}
-.ps-about {{ height: 36px; overflow: hidden; }}
+.ps-card {{ height: 56px; overflow: hidden; line-height: 19px; }}
+.ps-about {{ height: 54px; overflow: hidden; margin-top: 4px; }}
+.ps-why {{ font-size: 13px; background: none; color: {QUIET}; padding: 0; }}
+.ps-why mark {{ background: {FULL}22; color: {INK}; font-weight: 600; }}
 .ps-rows {{ width: 100%; font-size: 13px; line-height: 19px; border-collapse: collapse; }}
 .ps-rows th {{ text-align: left; font-weight: 400; color: {QUIET}; }}
 .ps-rows td, .ps-rows th {{ padding: 1px 10px 1px 0; white-space: nowrap; vertical-align: top; }}
@@ -77,10 +80,8 @@ label [data-testid="stTooltipIcon"] {{ opacity: 0.3; }}
 .ps-figures td:last-child {{ white-space: nowrap; }}
 .ps-figures th {{ white-space: normal; vertical-align: bottom; line-height: 15px; }}
 .ps-rows mark {{ background: {LOST}22; color: {LOST}; font-weight: 600; border-radius: 3px; padding: 0 2px; }}
-.ps-heads {{ display: flex; gap: 6px; }}
-.ps-head {{ margin: 0; flex: 0 1 46px; text-align: center; font-size: 12px; line-height: 16px; color: {QUIET}; }}
-.ps-head img {{ width: 100%; display: block; border: 1px solid {LINE}; }}
-.ps-head.chosen {{ color: {INK}; font-weight: 600; }}
-.ps-head.chosen img {{ border-color: {INK}; outline: 1px solid {INK}; }}
+.ps-head {{ width: 100%; display: block; border: 1px solid {LINE}; }}
+[class*="st-key-open-head"] button {{ min-height: 20px; padding: 0; font-size: 12px; }}
+[class*="-chosen"] .ps-head {{ border-color: {INK}; outline: 1px solid {INK}; }}
 .ps-wrong {{ font-size: 14px; line-height: 20px; color: {LOST}; font-weight: 600; }}
 </style>"""

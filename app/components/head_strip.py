@@ -1,4 +1,4 @@
-"""Every head as a thumbnail, where heads differ."""
+"""Every head as a thumbnail that opens it, where heads differ."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import streamlit as st
 from pattern_studio import BlockLayout
 
 from .. import compute
+from ..events import HeadChosen
+from ..session import sends
 from ..state import State
 from .figures_panel import group
 
@@ -21,12 +23,15 @@ def render(state: State, layout: BlockLayout) -> None:
     if layout.groups < 2:
         return
     group("Heads", f"{layout.groups} patterns; the first {MOST} heads" if layout.problem.heads > MOST else "")
-    pictures = []
-    for head in range(min(layout.problem.heads, MOST)):
-        data = b64encode(compute.thumbnail(state, head, SIDE)).decode()
-        chosen = " chosen" if head == state.head else ""
-        pictures.append(
-            f'<figure class="ps-head{chosen}"><img alt="Pattern of head {head}" src="data:image/png;base64,{data}">'
-            f"<figcaption>{head}</figcaption></figure>"
-        )
-    st.html(f'<div class="ps-heads">{"".join(pictures)}</div>')
+    with st.container(horizontal=True, gap="xxsmall", key="heads"):
+        for head in range(min(layout.problem.heads, MOST)):
+            with st.container(gap=None, width=46, key=f"head-{head}{'-chosen' if head == state.head else ''}"):
+                data = b64encode(compute.thumbnail(state, head, SIDE)).decode()
+                st.html(f'<img class="ps-head" alt="Pattern of head {head}" src="data:image/png;base64,{data}">')
+                st.button(
+                    f"{head}",
+                    key=f"open head {head}",
+                    type="tertiary",
+                    width="stretch",
+                    on_click=sends(HeadChosen(head)),
+                )

@@ -16,14 +16,16 @@ from ..state import State
 
 HEIGHT = 486  # pixels: with it the page fits in 800
 TOOLS = {
-    "zoom": ":material/zoom_in: Zoom",
-    "add": ":material/add_box: Add",
-    "remove": ":material/indeterminate_check_box: Remove",
+    "zoom": "Zoom",
+    "add": "Add",
+    "remove": "Remove",
+    "why": "Why",
 }
 HINTS = {
     "zoom": "Drag a box to zoom, down to tokens.",
     "add": "Drag a box to add its pairs.",
     "remove": "Drag a box to remove its pairs.",
+    "why": "Drag a box around a pair to ask why.",
 }
 
 

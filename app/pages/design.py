@@ -9,7 +9,16 @@ import streamlit as st
 from pattern_studio import StudioError
 
 from .. import compute, session
-from ..components import family_form, figures_panel, head_strip, map_panel, problem_form, quality_panel, text_bar
+from ..components import (
+    family_form,
+    figures_panel,
+    head_strip,
+    map_panel,
+    problem_form,
+    quality_panel,
+    text_bar,
+    why_panel,
+)
 from ..state import State
 
 
@@ -32,6 +41,7 @@ def render() -> None:
     with middle:
         map_panel.render(state, layout)
     with right, st.container(gap="xsmall", key="figures"):
+        why_panel.render(state)
         figures_panel.render(layout, stats)
         quality = st.container(gap="xsmall")
         head_strip.render(state, layout)

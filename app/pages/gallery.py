@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from html import escape
+
 import streamlit as st
 
 from .. import compute, numbers
@@ -10,13 +12,13 @@ from ..presets import PRESETS, Preset
 from ..session import sends
 from ..state import State
 
-ACROSS = 4
+ACROSS = 5
 
 
 def render() -> None:
     """Draw the cards, a few in a row."""
     for begin in range(0, len(PRESETS), ACROSS):
-        for n, column in enumerate(st.columns(ACROSS, gap="medium")):
+        for n, column in enumerate(st.columns(ACROSS, gap="small")):
             if begin + n < len(PRESETS):
                 with column:
                     _card(PRESETS[begin + n], begin + n)
@@ -27,8 +29,11 @@ def _card(preset: Preset, n: int) -> None:
     _, stats = compute.design(state)
     with st.container(border=True, gap="xsmall", key=f"card-{n}"):
         st.image(compute.thumbnail(state, head=stats.heads // 2, side=256), width="stretch")
-        st.markdown(f"**{preset.title}**  \n:gray[:small[{preset.source}]]")
-        st.html(f'<div class="ps-note ps-about">{preset.about}</div>')
+        st.html(
+            f'<div class="ps-card"><b>{escape(preset.title)}</b><br>'
+            f'<span class="ps-note">{escape(preset.source)}</span></div>'
+            f'<div class="ps-note ps-about">{escape(preset.about)}</div>'
+        )
         st.html(
             f'<div class="ps-note">{numbers.percent(stats.density.token)} of all pairs, '
             f"{numbers.percent(stats.density.block)} of tiles</div>"

@@ -173,7 +173,7 @@ def test_a19_a_value_survives_a_change_of_page(page: Page, address: str):
     sink.press("Enter")
     expect(box(page)).to_have_value("causal & (window(255, 0) | sink(128))")
     page.get_by_role("link", name="Gallery").click()
-    expect(page.get_by_text("StreamingLLM")).to_be_visible()
+    expect(page.get_by_text("StreamingLLM", exact=True)).to_be_visible()
     page.get_by_role("link", name="Design").click()
     expect(number(page, "Sink keys")).to_have_value("128")
     expect(box(page)).to_have_value("causal & (window(255, 0) | sink(128))")

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 from pattern_studio_app import compute, numbers
+from pattern_studio_app.events import Boxed, ToolChosen
+from pattern_studio_app.presets import PRESETS
 from streamlit.testing.v1 import AppTest
 
 import pattern_studio as ps
 from pattern_studio.metrics import layout_stats
+from pattern_studio.plot import Viewport
 
 
 def script() -> None:
@@ -268,6 +271,30 @@ def test_the_compare_page_says_what_diff_and_analyze_say():
         assert f"<td>{numbers.percent(report.regret)}</td>" in html(at)
 
 
+def test_the_reasons_are_those_of_explain():
+    at = started()
+    session = at.session_state["studio session"]
+    session.happened(ToolChosen("why"))
+    session.happened(Boxed(Viewport(512, 576, 64, 128)))
+    at.run()
+    found = ps.explain(ps.parse("causal & (window(255, 0) | sink(4))"), 544, 96, ps.Problem(1024))
+    assert not found.allowed
+    assert "query row 544, key 96: not allowed" in html(at)
+    assert "<mark>window(255, 0)</mark> | <mark>sink(4)</mark>" in html(at)
+    assert all(reason.sentence.replace("<", "&lt;") in html(at) for reason in found.reasons)
+    session.happened(ToolChosen("zoom"))
+    assert "query row 544" not in html(at.run())
+
+
+def test_a_thumbnail_opens_its_head():
+    text = "causal & heads({range(0, 8): window(63, 0), 8: dense})"
+    compute.quality_job("test", ps.parse(text), (64, 64), None).result(120)
+    at = started(p=text)
+    at.button(key="open head 8").click().run()
+    assert labelled(at.selectbox, "Head").value == 8
+    assert html(at).count('alt="Pattern of head') == 9
+
+
 def test_patterns_to_compare_with_are_added_mended_and_taken_away():
     at = started("compare")
     assert "Write a second pattern above" in html(at)
@@ -311,7 +338,7 @@ def test_every_export_is_shown_with_how_faithful_it_is():
 
 def test_the_gallery_opens_a_preset_in_design():
     at = started("gallery")
-    assert len(at.button) == 12
+    assert len(at.button) == len(PRESETS)
     assert "21.9 % of all pairs, 27.3 % of tiles" in html(at)
 
 

@@ -106,4 +106,5 @@ def test_presets_can_all_be_read_and_lowered():
         pattern = preset.work.reading.pattern
         assert pattern is not None, preset.title
         assert str(ps.parse(preset.work.text)) == preset.work.text, preset.title
-        assert ps.lower(pattern, preset.work.problem(), block=preset.work.block).empty_rows == 0
+        layer = preset.work.layer if "layers" in names(pattern) else None
+        assert ps.lower(pattern, preset.work.problem(), block=preset.work.block, layer=layer).empty_rows == 0

@@ -180,6 +180,17 @@ def test_the_head_in_view_stays_one_that_is_there():
     assert after(HeadChosen(7), ProblemSet("heads", 4), Undo()).work.heads == 9
 
 
+def test_a_box_can_ask_about_the_pair_in_its_middle():
+    state = after(ToolChosen("why"), Boxed(Viewport(300, 301, 64, 128)))
+    assert (state.asked, state.shown, state.viewport) == ((300, 96), Work(), None)
+    assert after(Typed("causal"), state=state).asked == (300, 96)
+    assert after(ProblemSet("q_len", 64), state=state).asked is None
+    assert after(Opened(Work(q_len=8)), state=state).asked is None
+    longer = after(ProblemSet("q_len", 4096), Boxed(Viewport(4000, 4001, 0, 1)), state=state)
+    assert longer.asked == (4000, 0)
+    assert after(Undo(), state=longer).asked is None
+
+
 def test_texts_to_compare_with_come_and_go():
     state = after(Compared(0, "causal"), Compared(1, "dense"), Compared(0, "sink(4)"))
     assert state.shown.beside == ("sink(4)", "dense")
