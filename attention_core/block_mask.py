@@ -35,7 +35,8 @@ class BlockMask:
     def key_lists(self) -> TileLists:
         """Lists of query tiles for each key block: dK and dV."""
         lengths = self.problem.kv_len, self.problem.q_len
-        return self._lists(self.mask.mT, self.block[::-1], lengths, transposed=True)
+        block_q, block_k = self.block
+        return self._lists(self.mask.mT, (block_k, block_q), lengths, transposed=True)
 
     def layout(self) -> BlockLayout:
         """The same tiles as a layout of batch * heads heads. Waits for the device."""

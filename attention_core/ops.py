@@ -246,7 +246,7 @@ def _finite(scale: object) -> float:
 
 
 def _dropout(p: object, seed: object, q: Tensor) -> Dropout | None:
-    if isinstance(p, bool) or not isinstance(p, Real) or not 0 <= p < 1:
+    if isinstance(p, bool) or not isinstance(p, Real) or not 0 <= float(p) < 1:
         raise StudioError(f"dropout_p must be a number at least 0 and below 1, got {p!r}")
     if isinstance(seed, Tensor):
         if seed.dtype != torch.int64 or seed.numel() != 1 or seed.device != q.device:
@@ -254,7 +254,7 @@ def _dropout(p: object, seed: object, q: Tensor) -> Dropout | None:
                 f"a seed tensor must be int64 with one element on q's device {q.device}, got "
                 f"{str(seed.dtype).removeprefix('torch.')} {list(seed.shape)} on {seed.device}"
             )
-    elif seed is not None and (isinstance(seed, bool) or not isinstance(seed, Integral) or not 0 <= seed < 2**63):
+    elif seed is not None and (isinstance(seed, bool) or not isinstance(seed, Integral) or not 0 <= int(seed) < 2**63):
         raise StudioError(f"seed must be None, a whole number from 0 to 2**63 - 1 or an int64 tensor, got {seed!r}")
     if p == 0:
         return None

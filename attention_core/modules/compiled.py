@@ -95,9 +95,9 @@ def attend_pattern_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """dq, dk and dv, by running the forward again."""
     options = (padding, docs, allowed, seed, causal, q_offset, extra, scale, dropout_p, backend, deterministic)
-    inputs = [x.detach().requires_grad_() for x in (q, k, v)]
+    inputs = tuple(x.detach().requires_grad_() for x in (q, k, v))
     with torch.enable_grad(), torch.autocast(q.device.type, enabled=False), _autograd_inside():
-        results = run(source_of(source), *inputs, *options)
+        results = run(source_of(source), inputs[0], inputs[1], inputs[2], *options)
         given = [(x, d) for x, d in zip(results, (d_out, d_lse), strict=True) if d is not None]
         found = torch.autograd.grad([x for x, _ in given], inputs, [d for _, d in given])
     # An operator returns memory of its own, laid out as its fake says.

@@ -136,7 +136,7 @@ class SparsePatternConfig:
         return ps.heads({h: ps.longnet(segments, rates, offset=h) for h in range(heads)})
 
     def _windowed(self, size: int, causal: bool) -> ps.Pattern:
-        near = ps.window(size - 1, 0) if causal else ps.window(size // 2, (size - 1) // 2)
+        near: ps.Pattern = ps.window(size - 1, 0) if causal else ps.window(size // 2, (size - 1) // 2)
         if self.pattern_type == "global_local":
             first = (range(self.global_tokens or 64),)
             near = near | ps.globals(rows=first, cols=first)
@@ -146,6 +146,7 @@ class SparsePatternConfig:
         options = {"global_tokens": self.global_tokens, "rates": self.dilation_rates}
         chosen = {name: value for name, value in options.items() if value is not None}
         generate = ps.generators.GENERATORS[self.pattern_type]
+        assert self.density is not None  # it or lengths are given: checked when made
         tried = block
         while True:
             try:

@@ -127,15 +127,16 @@ class BlockSparseMultiheadAttention(Reporting, nn.MultiheadAttention):
 
     def _compute(self, source: PatternSource, *inputs: Any, **options: Any) -> tuple[Tensor, Tensor]:
         names = ("query", "key", "value", "key_padding_mask", "need_weights", "attn_mask", "average_attn_weights")
-        given = dict(zip((*names, "is_causal"), inputs, strict=False)) | options
-        defaults = {
+        given: dict[str, Any] = dict(zip((*names, "is_causal"), inputs, strict=False)) | options
+        defaults: dict[str, Any] = {
             "is_causal": False,
             "docs": None,
             "key_padding_mask": None,
             "attn_mask": None,
             "average_attn_weights": True,
         }
-        out, _, lse = self._forward(source, **(defaults | given | {"need_weights": False}), training=False)
+        given = defaults | given | {"need_weights": False}
+        out, _, lse = self._forward(source, **given, training=False)
         return out, lse
 
     def _forward(

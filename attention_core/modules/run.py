@@ -65,10 +65,10 @@ def run(
     ):
         parts = []
         for n, half in enumerate((slice(0, batch // 2), slice(batch // 2, batch))):
-            own = (x if x is None or len(x) == 1 else x[half] for x in (padding, docs, allowed))
+            own = [x if x is None or len(x) == 1 else x[half] for x in (padding, docs, allowed)]
             draw = None if seed is None else (seed + n) & 2**63 - 1  # halves don't drop alike
-            inputs = q[half], k[half], v[half], *own, draw
-            parts.append(run(source, *inputs, causal, q_offset, extra, scale, dropout_p, backend, deterministic))
+            settings = causal, q_offset, extra, scale, dropout_p, backend, deterministic
+            parts.append(run(source, q[half], k[half], v[half], own[0], own[1], own[2], draw, *settings))
         return torch.cat([out for out, _ in parts]), torch.cat([lse for _, lse in parts])
     shape = batch, q.shape[1], q.shape[2], k.shape[2]
     plan, folded = planned(source, shape, q.device, padding, docs, allowed, causal, q_offset, extra)

@@ -102,7 +102,9 @@ def _ran(options: argparse.Namespace, pattern: Pattern, block: tuple[int, int]) 
         print(f"running {name}", file=sys.stderr)
 
     sensitivity = options.sensitivity
-    ran = [next_token_loss(loaded.model, ids, pattern, block=block, sensitivity=sensitivity, progress=told)]
+    ran: list[LossReport | CopyReport] = [
+        next_token_loss(loaded.model, ids, pattern, block=block, sensitivity=sensitivity, progress=told)
+    ]
     if not options.probe:
         return ran
     told("probe")

@@ -39,7 +39,9 @@ def run(options: argparse.Namespace) -> None:
     ids = loaded.ids(text, options.tokens)
     dtype = getattr(torch, options.dtype)
     count = None if layers is None else len(layers)
-    size = estimated_bytes(loaded.model.config, len(ids), count, kv_heads and len(kv_heads), dtype.itemsize)
+    size = estimated_bytes(
+        loaded.model.config, len(ids), count, None if kv_heads is None else len(kv_heads), dtype.itemsize
+    )
     print(f"{loaded.name}: {len(ids)} tokens, up to {size / 1e6:.1f} MB", file=sys.stderr)
     total = count or loaded.model.config.get_text_config().num_hidden_layers
     done: list[int] = []

@@ -55,7 +55,7 @@ def _group_counts(layout: BlockLayout, group: int) -> NDArray[np.int64]:
         length = rows.length[span][bits].astype(np.int64)
         step = np.arange(length.sum()) - np.repeat(np.cumsum(length) - length, length)
         place = np.repeat((left - top)[bits], length) + step * block_k
-        counts += _bits(layout, np.stack([np.repeat(ref[bits], length), place], 1))
+        counts += _bits(layout, np.stack([np.repeat(ref[bits].astype(np.int64), length), place], 1))
     return counts
 
 

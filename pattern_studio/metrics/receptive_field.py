@@ -195,4 +195,4 @@ def _whole_tiles(layout: BlockLayout, residual: bool) -> bool:
     own = layout.rows.line % layout.q_blocks
     held = np.zeros(layout.q_blocks, bool)
     held[own[(layout.rows.start <= own) & (own < _stop(layout))]] = True
-    return bool((layout.rows.kind == TileKind.FULL).all()) and (held.all() or not residual)
+    return bool((layout.rows.kind == TileKind.FULL).all() and (held.all() or not residual))
