@@ -1,4 +1,4 @@
-"""flashinfer_bsr: the matrix that it stands for, by SciPy where it is installed. FlashInfer needs CUDA."""
+"""flashinfer_bsr: the matrix that it stands for, and as SciPy reads it. FlashInfer itself needs CUDA."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import sparse
 
 import pattern_studio as ps
 from pattern_studio.exporters import export, read
@@ -41,7 +42,6 @@ def test_matrix_is_the_pattern(pattern, problem, block):
 
 
 def test_scipy_reads_it():
-    sparse = pytest.importorskip("scipy.sparse")
     pattern, problem = ps.parse("causal & (window(20, 0) | sink(3))"), ps.Problem(64, 128)
     _, parts = arrays(export(pattern, problem, (16, 32), to="flashinfer_bsr"))
     matrix = sparse.bsr_matrix((parts["mask"], parts["indices"], parts["indptr"]), shape=(64, 128))
