@@ -91,11 +91,11 @@ class BlockGate(nn.Module):
         with no_autocast(q.device):
             queries = queries / rows[..., None]
             keys = (keys / cols[..., None]).repeat_interleave(self.heads // self.kv_heads, 1)
-            asked = queries + queries @ self.query
-            told = keys + keys @ self.key
+            asked = queries + queries @ self.query.float()  # computed in float32, whatever dtype a model was cast to
+            told = keys + keys @ self.key.float()
             scores = asked @ told.mT * self.scale + self._columns(k, lengths)[..., None, :]
             near = self._near(fine, q.device, lengths)
-            scores = scores + (near @ self.distance.mT).movedim(-1, 1)  # [1 or batch, heads, rows, cols]
+            scores = scores + (near @ self.distance.float().mT).movedim(-1, 1)  # [1 or batch, heads, rows, cols]
         seen = fine.visible(q.device, lengths)[:, None]
         mass = torch.softmax(scores.masked_fill(~seen, OUT), -1) * seen
         first, last = fine.rows(q.device, lengths)
@@ -163,7 +163,9 @@ class BlockGate(nn.Module):
         if lengths is not None:
             own = torch.arange(tokens, device=k.device) < lengths[:, None]
             k = torch.where(own[:, None, :, None], k, 0)
-        told = k.float() @ self.column.unflatten(0, (self.kv_heads, share)).mT  # [batch, kv_heads, tokens, share]
+        told = (
+            k.float() @ self.column.float().unflatten(0, (self.kv_heads, share)).mT
+        )  # [batch, kv_heads, tokens, share]
         told = told.mT.flatten(1, 2)
         if lengths is not None:
             told = torch.where(own[:, None], told, OUT)

@@ -1,7 +1,8 @@
 """select: from tile scores to a block mask, by a budget or by a coverage, on the scores' device.
 
 A choice may look at all queries of a block, so under causal attention a query's keys can depend on the
-queries after it in its own block (never on anything in later blocks). That is so for every block-wise choice.
+queries after it in its own block (on later blocks only with `probes`
+and `vertical_slash`, which read an item's last queries). That is so for every block-wise choice.
 """
 
 from __future__ import annotations

@@ -1,0 +1,121 @@
+"""The adaptive module: exact under its own choice, apart for each item, and a gate that learns."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from attention_core import AdaptiveBlockSparseMultiheadAttention, create_adaptive_sparse_multihead_attention
+from pattern_studio import StudioError
+
+
+def module(**options) -> AdaptiveBlockSparseMultiheadAttention:
+    torch.manual_seed(0)
+    made = AdaptiveBlockSparseMultiheadAttention(32, 4, **({"block": (8, 4), "density": 0.5} | options))
+    with torch.no_grad():  # sharp enough that choices differ
+        made.in_proj_weight.mul_(3)
+    return made
+
+
+def tokens(length: int = 45, batch: int = 2) -> torch.Tensor:
+    return torch.randn(batch, length, 32, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_all_tiles_are_nn_multihead_attention(causal):
+    ours, theirs = module(density=None, quality_threshold=1.0), nn.MultiheadAttention(32, 4, batch_first=True)
+    missing = ours.load_state_dict(theirs.state_dict(), strict=False)
+    assert all(name.startswith("gate.") for name in missing.missing_keys)
+    assert not missing.unexpected_keys
+    x = tokens()
+    mask = nn.Transformer.generate_square_subsequent_mask(45) if causal else None
+    want, _ = theirs(x, x, x, attn_mask=mask, need_weights=False)
+    got, weights = ours(x, x, x, is_causal=causal)
+    assert weights is None
+    torch.testing.assert_close(got, want, atol=2e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_exact_under_its_choice(causal):
+    ours, x = module().double(), tokens().double()
+    q, k, v = ours._heads(x, x, x)
+    tiles = ours._choice(q, k, causal)
+    allowed = tiles.repeat_interleave(8, 2).repeat_interleave(4, 3)[:, :, :45, :45]
+    if causal:
+        allowed = allowed & torch.ones(45, 45, dtype=torch.bool).tril()
+    scores = (q @ k.mT * ours.head_dim**-0.5).masked_fill(~allowed, -torch.inf)
+    want = ours.out_proj((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+    got, _ = ours(x, x, x, is_causal=causal)
+    torch.testing.assert_close(got, want)
+    for mine, theirs in zip(
+        torch.autograd.grad(got.square().sum(), [ours.in_proj_weight, ours.out_proj.weight]),
+        torch.autograd.grad(want.square().sum(), [ours.in_proj_weight, ours.out_proj.weight]),
+        strict=True,
+    ):
+        torch.testing.assert_close(mine, theirs)
+
+
+def test_an_item_is_the_same_alone():
+    ours, x = module(), tokens(batch=3)
+    together, _ = ours(x, x, x, is_causal=True)
+    for n in range(3):
+        alone, _ = ours(x[n : n + 1], x[n : n + 1], x[n : n + 1], is_causal=True)
+        torch.testing.assert_close(together[n : n + 1], alone, atol=2e-6, rtol=1e-5)
+
+
+def test_what_it_keeps_is_measured():
+    ours, x = module(), tokens()
+    kept = ours.measured(x, x, is_causal=True)
+    q, k, _ = ours._heads(x, x, x)
+    tiles = ours._choice(q, k, True)
+    causal = torch.ones(45, 45, dtype=torch.bool).tril()
+    scores = (q.double() @ k.double().mT * ours.head_dim**-0.5).masked_fill(~causal, -torch.inf)
+    recall = (scores.softmax(-1) * tiles.repeat_interleave(8, 2).repeat_interleave(4, 3)[:, :, :45, :45]).sum(-1)
+    assert kept.recall == pytest.approx(recall.mean().item(), abs=1e-5)
+    assert kept.recall_p1 == pytest.approx(torch.quantile(recall, 0.01).item(), abs=1e-4)
+    visible = sum(len(range(0, min(row + 8, 45), 4)) for row in range(0, 45, 8))
+    assert kept.block_density == pytest.approx(tiles.sum().item() / (8 * visible))
+    assert kept.block_density <= 0.5
+    everything = module(density=None, quality_threshold=1.0).measured(x, x)
+    assert (everything.recall, everything.block_density) == pytest.approx((1, 1), abs=1e-5)
+
+
+def test_the_gate_learns_and_only_the_gate():
+    ours, x = module(), tokens(64)
+    optimizer = torch.optim.Adam(ours.gate.parameters(), lr=0.02)
+    losses = []
+    for _ in range(15):
+        optimizer.zero_grad()
+        loss = ours.gate_loss(x, x, is_causal=True)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.8 * losses[0]
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in ours.gate.parameters())
+    assert ours.in_proj_weight.grad is None
+
+
+def test_the_guides_name_and_the_lengths_first():
+    assert create_adaptive_sparse_multihead_attention(32, 4, batch_first=False).quality_threshold == 0.95
+    first, second = module(), module(batch_first=False)
+    x = tokens()
+    turned = x.transpose(0, 1)
+    torch.testing.assert_close(second(turned, turned, turned)[0].transpose(0, 1), first(x, x, x)[0])
+
+
+def test_cast_to_half_precision():
+    ours, x = module().to(torch.bfloat16), tokens().to(torch.bfloat16)
+    out, _ = ours(x, x, x, is_causal=True)
+    assert out.dtype == torch.bfloat16
+    assert out.isfinite().all()
+
+
+def test_what_it_refuses():
+    ours, x = module(), tokens()
+    with pytest.raises(StudioError, match="no key_padding_mask, attn_mask or need_weights=True"):
+        ours(x, x, x, need_weights=True)
+    with pytest.raises(StudioError, match=r"query must be \[batch, length, 32\], got \[2, 45, 31\]"):
+        ours(x[..., :31], x, x)
+    with pytest.raises(StudioError, match="give either quality_threshold or density, got None and None"):
+        AdaptiveBlockSparseMultiheadAttention(32, 4)
