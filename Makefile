@@ -18,7 +18,7 @@ check: $(VENV)/test.done     ## formatting, lint, import directions and types
 	$(RUN)ruff format --check .
 	$(RUN)ruff check .
 	$(RUN)lint-imports
-	$(RUN)pyright
+	$(RUN)pyright --pythonpath $(RUN)python
 
 test-gpu:                    ## the same kernels on the GPU of this machine, with the python that has CUDA torch
 	$(PYTHON) -m pytest tests/attention_core
