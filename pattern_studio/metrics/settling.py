@@ -6,14 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
-
 from ..capture import Capture
 from ..expr import Pattern
 from ..layout import BlockLayout
 from ..lowering.lossy import Lossy
+from ..patterns import PRIMITIVES
 from ..problem import block_shape
-from ..reading import read_block_mask
 from .analyzer import analyze
 from .subject import subjects
 
@@ -77,11 +75,10 @@ def settling(
     """
     shape, found, name = block_shape(block), [], ""
     for subject in subjects(pattern, capture, block=shape, layers=layers):
-        lossy, problem = settle(subject.layout), subject.layout.problem
-        tiles = np.stack([lossy.layout.tile_kinds(head) > 0 for head in range(problem.heads)])
-        whole = read_block_mask(
-            tiles, shape, q_len=problem.q_len, kv_len=problem.kv_len, q_offset=problem.offset
-        ).pattern
+        lossy, heads = settle(subject.layout), range(subject.layout.problem.heads)
+        # A capture's rows start at position 0, as those of a list of blocks do.
+        listed = {head: PRIMITIVES["blocks"].from_mask(lossy.layout.tile_kinds(head) > 0, shape) for head in heads}
+        whole = PRIMITIVES["heads"](listed)
         exact, kept, settled = (_recall(p, capture, subject.number, shape) for p in (pattern, pattern & whole, whole))
         name = lossy.name
         changed = lossy.pairs_added, lossy.pairs_dropped, lossy.rows_emptied
