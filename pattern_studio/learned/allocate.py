@@ -74,7 +74,8 @@ def _ladder(n: int, options: Sequence[Option], floor: int) -> list[int]:
             continue
         while hull and options[hull[-1]].cost == options[at].cost:
             hull.pop()
-        while len(hull) > 1 and _slope(options, hull[-2], hull[-1]) <= _slope(options, hull[-1], at):
+        # Options of one slope all stay: a budget may pay for a smaller step only.
+        while len(hull) > 1 and _slope(options, hull[-2], hull[-1]) < _slope(options, hull[-1], at):
             hull.pop()
         hull.append(at)
     return hull
