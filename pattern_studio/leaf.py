@@ -27,10 +27,12 @@ class Leaf(Pattern):
     """A primitive pattern: a frozen dataclass whose fields are the arguments of its text.
 
     `name` is the word of the language, the file and the registry. Keyword-only fields are printed
-    with their name and left out at their default.
+    with their name and left out at their default. `reads_length` says that what it allows depends on how
+    many keys there are, so that a longer problem is not the same pattern with more rows and keys.
     """
 
     name: ClassVar[str]
+    reads_length: ClassVar[bool] = False
 
     def __str__(self) -> str:
         shown = []

@@ -13,8 +13,9 @@ from typing import Literal
 from ..errors import StudioError
 from ..expr import Pattern
 from ..layout import BlockLayout
-from ..leaf import BlockUnit
+from ..leaf import BlockUnit, Leaf
 from ..lowering import lower
+from ..patterns.docs import Within
 from ..problem import Problem
 
 
@@ -138,6 +139,14 @@ def uses_block(pattern: Pattern) -> bool:
     """Whether the pattern means something else at another block size."""
     own = is_dataclass(pattern) and any(isinstance(getattr(pattern, f.name), BlockUnit) for f in fields(pattern))
     return own or any(uses_block(part) for part in pattern.parts())
+
+
+def uses_length(pattern: Pattern) -> bool:
+    """Whether the pattern means something else where there are more keys; documents keep their own lengths."""
+    if isinstance(pattern, Within):
+        return False
+    own = isinstance(pattern, Leaf) and pattern.reads_length
+    return own or any(uses_length(part) for part in pattern.parts())
 
 
 def need_tokens(problem: Problem) -> None:

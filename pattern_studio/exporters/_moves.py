@@ -16,10 +16,11 @@ from ..lowering import lower
 from ..patterns.causal import Causal
 from ..patterns.heads import Heads
 from ..patterns.rect import Rect
+from ..patterns.sink import Sink
 from ..patterns.window import Window
 from ..problem import Problem
 from ._case import Case, layers_of
-from ._frame import uses_block
+from ._frame import uses_block, uses_length
 from ._registry import TARGETS
 
 KEEPS = 4
@@ -136,7 +137,7 @@ def whole_prompt(case: Case) -> Iterator[Change]:
 def padded(case: Case) -> Iterator[Change]:
     """Longer sequences whose added keys nobody sees and whose added rows are dropped."""
     problem = case.problem
-    if not problem.q_len or not problem.kv_len:
+    if not problem.q_len or not problem.kv_len or uses_length(case.pattern):
         return
     for size in dict.fromkeys((*case.block, 128)):
         q_len, kv_len = (-(-n // size) * size for n in (problem.q_len, problem.kv_len))
@@ -145,11 +146,12 @@ def padded(case: Case) -> Iterator[Change]:
         docs = None if problem.docs is None else (*problem.docs, kv_len - problem.kv_len)
         longer = Problem(q_len, kv_len, problem.offset, problem.heads, docs)
         pattern = case.pattern
-        own = range(problem.offset, problem.offset + problem.q_len)
-        added = Rect(range(0, own.stop), range(problem.kv_len, kv_len))
+        # Added rows may see added keys: a row without any key is more than some targets take.
+        stop = max(problem.offset + problem.q_len, 0)
+        seen = Sink(problem.kv_len) | Rect(range(stop, stop + q_len), range(problem.kv_len, kv_len))
         guard = ""
-        if kv_len > problem.kv_len and lower(pattern & added, longer, block=case.block, layer=case.layer).pairs:
-            pattern, guard = pattern - added, ", whose keys the pattern leaves out"
+        if kv_len > problem.kv_len and lower(pattern - seen, longer, block=case.block, layer=case.layer).pairs:
+            pattern, guard = pattern & seen, ", whose keys the pattern leaves out"
         words = f"pad q, k and v to {q_len} queries and {kv_len} keys{guard}"
         yield Change(3, words, (replace(case, problem=longer, pattern=pattern),))
 

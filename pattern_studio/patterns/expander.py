@@ -35,6 +35,7 @@ class Expander(Leaf):
     unit: int | BlockUnit = field(default=1, kw_only=True)
     seed: int = field(default=0, kw_only=True)
     name: ClassVar[str] = "expander"
+    reads_length: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         self.check("degree", 2)

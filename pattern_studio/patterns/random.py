@@ -40,6 +40,7 @@ class Random(Leaf):
     seed: int = field(default=0, kw_only=True)
     past: bool = field(default=False, kw_only=True)
     name: ClassVar[str] = "random"
+    reads_length: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         self.check("k", 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import pattern_studio as ps
@@ -210,13 +210,21 @@ simple = st.sampled_from(
         ps.causal & (ps.window(9, 0) | ps.sink(3)),
         ps.causal & ps.dilated(4, 0, rate=3),
         ps.parse("random(1, unit=block, seed=1)"),
+        ps.parse("expander(2, unit=8)"),
+        ps.window(70, 70),
         ps.parse("heads({0: causal, 1: chunk(16), 2: causal})"),
         ps.empty,
     ]
 )
 
 
+BY_BLOCK = ps.parse("random(1, unit=block, seed=1)")
+
+
 @settings(max_examples=20, deadline=None)
+@example(BY_BLOCK, (100, 40), (16, 16), "flashinfer_bsr", None, None)  # rows before position 0, draws among the keys
+@example(BY_BLOCK, (40, 100), (16, 16), "flashinfer_bsr", None, None)
+@example(ps.window(70, 70), (100, 40), (16, 16), "flashinfer_bsr", None, None)
 @given(
     simple,
     st.sampled_from([(64, 64), (100, 100), (128, 128), (40, 100), (100, 40)]),
