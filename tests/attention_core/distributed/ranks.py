@@ -28,7 +28,7 @@ def _serve(rank: int, size: int, store: str, seconds: float, tasks: Any, answers
         function, ranks, arguments = task
         try:
             answers.put((rank, True, function(rank, groups[ranks], *arguments)))
-        except Exception as error:
+        except Exception as error:  # whatever it is, the test's own process gets it and fails on it (see `run`)
             answers.put((rank, False, (type(error).__name__, str(error), traceback.format_exc())))
 
 

@@ -1,7 +1,8 @@
-"""A LightningModule as the guide has it, trained by the real Trainer where Lightning is installed."""
+"""A LightningModule as the guide has it, trained by the real Trainer."""
 
 from __future__ import annotations
 
+import lightning
 import pytest
 import torch
 from torch import nn
@@ -13,8 +14,6 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on worke
 
 
 def test_a_language_model_learns_and_logs_what_was_measured():
-    lightning = pytest.importorskip("lightning")
-
     class SparseLM(lightning.LightningModule):
         """A small causal language model whose blocks keep half of the causal triangle's tiles."""
 
