@@ -28,7 +28,9 @@ def flex(case: Case, layout: ps.BlockLayout) -> Forward:
     from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
     if case.block not in ((128, 128), (64, 64)):
-        raise NotImplementedError("FlexAttention needs blocks that are multiples of its tile")
+        raise ps.StudioError(
+            f"FlexAttention is timed at blocks of 128 and 64, got {case.block}: its tiles must divide them"
+        )
     kinds = torch.stack([torch.from_numpy(layout.tile_kinds(h)) for h in range(case.heads)]).cuda()
     full, partial = kinds == ps.TileKind.FULL, kinds > ps.TileKind.FULL
 

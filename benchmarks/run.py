@@ -13,6 +13,8 @@ import torch
 import triton
 from torch import Tensor
 
+import pattern_studio as ps
+
 from .arms import ARMS
 from .cases import Case, grid
 
@@ -63,7 +65,7 @@ def run_case(case: Case, arms: list[str], repeats: int, dense_done: set[tuple]) 
             if name not in DENSE or str(case.pattern) == "causal":
                 _gate(name, case, layout, inputs[0], out)
             out.backward(torch.randn_like(out))
-        except (NotImplementedError, RuntimeError, ImportError) as error:
+        except (ps.StudioError, RuntimeError, ImportError) as error:
             print(f"{case.name:28} S{case.length} D{case.dim} {name}: {str(error).splitlines()[0][:90]}", flush=True)
             continue
         if name in DENSE:

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 import pattern_studio as ps
 from pattern_studio.errors import StudioError
-from pattern_studio.learned import BlockGate, mass_loss
+from pattern_studio.learned import BlockGate, live_mass, mass_loss
 
 from ..ops import block_sparse_attention
 from ..plan import Plan, plan
 from ..plan_from_mask import plan_from_mask
+from .projection import projected
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class AdaptiveBlockSparseMultiheadAttention(nn.MultiheadAttention):
         """
         with torch.no_grad():
             q, k, _ = self._heads(query, key, key)
-            target = self._block_mass(q, k, is_causal)
+            target = live_mass(q, k, self.gate.tiling(q, k, is_causal), scale=self.gate.scale)
         return mass_loss(self.gate(q, k, causal=is_causal), target)
 
     @torch.no_grad()
@@ -132,12 +132,7 @@ class AdaptiveBlockSparseMultiheadAttention(nn.MultiheadAttention):
                 raise StudioError(f"{name} must be [batch, length, {self.embed_dim}], got {list(x.shape)}")
         if not self.batch_first:
             query, key, value = (x.transpose(0, 1) for x in (query, key, value))
-        biases = (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
-        inputs = zip((query, key, value), self.in_proj_weight.chunk(3), biases, strict=True)
-        q, k, v = (
-            functional.linear(*each).unflatten(-1, (self.num_heads, self.head_dim)).transpose(1, 2) for each in inputs
-        )
-        return q, k, v
+        return projected(self, query, key, value)
 
     def _choice(self, q: Tensor, k: Tensor, causal: bool) -> Tensor:
         return self.gate.choose(
@@ -153,21 +148,6 @@ class AdaptiveBlockSparseMultiheadAttention(nn.MultiheadAttention):
     def _plan(self, q: Tensor, k: Tensor, causal: bool) -> Plan:
         mask = self._choice(q, k, causal)
         return plan_from_mask(mask, q_len=q.shape[2], kv_len=k.shape[2], block=self.gate.block, causal=causal)
-
-    def _block_mass(self, q: Tensor, k: Tensor, causal: bool) -> Tensor:
-        """Mean dense attention of each tile's rows, float32 [batch, heads, q_blocks, kv_blocks]."""
-        (tall, wide), tiling = self.gate.block, self.gate.tiling(q, k, causal)
-        key = torch.arange(k.shape[2], device=q.device)
-        parts = []
-        for first in range(0, q.shape[2], tall):
-            rows = q[:, :, first : first + tall]
-            scores = (rows.float() @ k.float().mT) * self.gate.scale
-            if causal:
-                position = torch.arange(rows.shape[2], device=q.device) + first + tiling.offset
-                scores = scores.masked_fill(key > position[:, None], -torch.inf)
-            mass = functional.pad(scores.softmax(-1).nan_to_num(0).mean(-2), (0, -k.shape[2] % wide))
-            parts.append(mass.unflatten(-1, (-1, wide)).sum(-1))
-        return torch.stack(parts, 2)
 
 
 def create_adaptive_sparse_multihead_attention(

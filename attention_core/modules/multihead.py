@@ -18,6 +18,7 @@ from .conditions import document_table
 from .dense import check_cells, dense_attention
 from .masks import Masks, read_masks
 from .plan_cache import PlanCache
+from .projection import heads_of, projected
 from .reporting import Reporting
 from .source import ByProblem, PatternSource
 from .stats import PerformanceMonitor
@@ -163,7 +164,7 @@ class BlockSparseMultiheadAttention(Reporting, nn.MultiheadAttention):
             query, key, value = (x.transpose(0, 1) for x in (query, key, value))
         (batch, q_len), kv_len = query.shape[:2], key.shape[1]
         masks = read_masks(attn_mask, key_padding_mask, batch, self.num_heads, q_len, kv_len)
-        q, k, v = (self._heads(x) for x in self._projected(query, key, value))
+        q, k, v = projected(self, query, key, value)
         k, v, extra = self._with_extra_keys(k, v)
         causal = is_causal and attn_mask is None
         dropout = self.dropout if training else 0.0
@@ -211,27 +212,13 @@ class BlockSparseMultiheadAttention(Reporting, nn.MultiheadAttention):
         if key.shape[:-1] != value.shape[:-1]:
             raise StudioError(f"key and value must be equally many, got {list(key.shape)} and {list(value.shape)}")
 
-    def _projected(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        biases = (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
-        if self.in_proj_weight is None:
-            weights = self.q_proj_weight, self.k_proj_weight, self.v_proj_weight
-        elif query is key and key is value:
-            q, k, v = functional.linear(query, self.in_proj_weight, self.in_proj_bias).chunk(3, -1)
-            return q, k, v
-        else:
-            weights = self.in_proj_weight.chunk(3)
-        q, k, v = (functional.linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases, strict=True))
-        return q, k, v
-
-    def _heads(self, x: Tensor) -> Tensor:
-        """[batch, length, embed_dim] as [batch, heads, length, head_dim]."""
-        return x.unflatten(-1, (self.num_heads, self.head_dim)).transpose(1, 2)
-
     def _with_extra_keys(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, int]:
         """Keys and values with what add_bias_kv and add_zero_attn put at their end, and how many that is."""
         extra = 0
         if self.bias_k is not None and self.bias_v is not None:
-            more_k, more_v = (self._heads(b).to(k.dtype).expand(len(k), -1, -1, -1) for b in (self.bias_k, self.bias_v))
+            more_k, more_v = (
+                heads_of(self, b).to(k.dtype).expand(len(k), -1, -1, -1) for b in (self.bias_k, self.bias_v)
+            )
             k, v, extra = torch.cat([k, more_k], 2), torch.cat([v, more_v], 2), extra + 1
         if self.add_zero_attn:
             zero = k.new_zeros(*k.shape[:2], 1, k.shape[3])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -20,9 +21,7 @@ class Reporting:
 
     source: PatternSource
     performance_monitor: PerformanceMonitor
-
-    def _compute(self, source: PatternSource, *inputs: Any, **options: Any) -> tuple[Tensor, Tensor]:
-        raise NotImplementedError
+    _compute: Callable[..., tuple[Tensor, Tensor]]
 
     @property
     def plan_cache(self) -> PlanCache:

@@ -13,6 +13,7 @@ from .fit_blocks import fit_blocks
 from .fit_family import fit_family
 from .fitted import Fitted, Measured
 from .gate import BlockGate
+from .live_mass import live_mass
 from .mean_query import mean_query
 from .pooled import pooled
 from .probes import Lines, probe_lines, probes
@@ -44,6 +45,7 @@ __all__ = [
     "distill",
     "fit_blocks",
     "fit_family",
+    "live_mass",
     "mass_loss",
     "mean_query",
     "pooled",
