@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from html import escape
 
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 720, 400, 70, 190, 40, 50
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 720, 400, 70, 190, 56, 50
 COLOURS = ("#0072B2", "#D55E00", "#CC79A7", "#009E73", "#E69F00")
 STYLE = (
     "text{font:12px system-ui,sans-serif;fill:#333}line{stroke:#ddd}path{fill:none;stroke-width:2}"
@@ -36,7 +36,7 @@ def log_log(title: str, x_name: str, y_name: str, lines: Mapping[str, Sequence[t
     parts.append(
         f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 10}" text-anchor="middle">{escape(x_name)}</text>'
     )
-    parts.append(f'<text x="14" y="{TOP - 6}">{escape(y_name)}</text>')
+    parts.append(f'<text x="10" y="{TOP - 14}">{escape(y_name)}</text>')
     for colour, (name, points) in zip(COLOURS, lines.items(), strict=False):
         placed = [place(x, y) for x, y in sorted(points)]
         path = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in placed)
