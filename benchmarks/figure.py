@@ -37,13 +37,18 @@ def log_log(title: str, x_name: str, y_name: str, lines: Mapping[str, Sequence[t
         f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 10}" text-anchor="middle">{escape(x_name)}</text>'
     )
     parts.append(f'<text x="10" y="{TOP - 14}">{escape(y_name)}</text>')
+    names = []
     for colour, (name, points) in zip(COLOURS, lines.items(), strict=False):
         placed = [place(x, y) for x, y in sorted(points)]
         path = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in placed)
         parts.append(f'<path d="{path}" stroke="{colour}"/>')
         parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in placed]
-        x, y = placed[-1]
-        parts.append(f'<text x="{x + 8:.1f}" y="{y + 4:.1f}" style="fill:{colour}">{escape(name)}</text>')
+        names.append((placed[-1][1], name, colour))
+    at = -math.inf
+    for y, name, colour in sorted(names):  # in a column of their own, as high as their lines end, never on each other
+        at = max(y, at + 18)
+        x = WIDTH - RIGHT + 8
+        parts.append(f'<text x="{x}" y="{at + 4:.1f}" style="fill:{colour}">{escape(name)}</text>')
     label = escape(f"{title}: {', '.join(lines)}")
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}">'
