@@ -8,6 +8,9 @@ from dataclasses import dataclass
 
 from ..errors import StudioError
 
+ROUNDING = 1e-12
+"""Relative; values are sums of float64 masses, so equal steps differ in their last bits."""
+
 
 @dataclass(frozen=True)
 class Option:
@@ -74,15 +77,19 @@ def _ladder(n: int, options: Sequence[Option], floor: int) -> list[int]:
             continue
         while hull and options[hull[-1]].cost == options[at].cost:
             hull.pop()
-        # Options of one slope all stay: a budget may pay for a smaller step only.
-        while len(hull) > 1 and _slope(options, hull[-2], hull[-1]) < _slope(options, hull[-1], at):
+        while len(hull) > 1 and _sags(options[hull[-2]], options[hull[-1]], options[at]):
             hull.pop()
         hull.append(at)
     return hull
 
 
-def _slope(options: Sequence[Option], low: int, high: int) -> float:
-    return (options[high].value - options[low].value) / (options[high].cost - options[low].cost)
+def _sags(low: Option, middle: Option, high: Option) -> bool:
+    """Whether the middle lies below the line from low to high, by more than sums of values are rounded.
+
+    Options on the line all stay: a budget may pay for a smaller step only.
+    """
+    slope = (high.value - low.value) / (high.cost - low.cost)
+    return middle.value + ROUNDING * high.value < low.value + slope * (middle.cost - low.cost)
 
 
 def _filled(parts: Sequence[Sequence[Option]], taken: list[int], left: int) -> list[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import pattern_studio as ps
@@ -31,6 +31,7 @@ def test_within_the_budget_and_not_far_from_the_best(parts, budget, floor):
     assert value >= best - max(o.value for p in parts for o in p) - 1e-9
 
 
+@example([[0.5], [0.75, 0.75, 0.95]], 2)  # 1.7 - .95 and 2.45 - 1.7 are both .75, but for their last bits
 @given(st.lists(st.lists(st.floats(0.01, 1), min_size=1, max_size=4), min_size=1, max_size=4), st.integers(0, 12))
 def test_concave_steps_of_one_tile_are_spent_best(gains, extra):
     """With falling gains of one tile each, the largest gains anywhere are the optimum."""
