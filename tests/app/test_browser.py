@@ -2,112 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
-import socket
-import subprocess
-import sys
-import time
-import urllib.request
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 from pattern_studio_app import numbers
-from playwright.sync_api import BrowserContext, Locator, Page, expect, sync_playwright
+from playwright.sync_api import BrowserContext, Page, expect
 
 import pattern_studio as ps
 from pattern_studio.metrics import layout_stats
+from tests.app.visit import box, figure, number, opened, settled
 
 pytestmark = pytest.mark.browser
 
-WAIT = 90  # seconds, the most for anything: two slow cores may be shared with other tests
 TEXT = "causal & (window(63, 0) | sink(4))"
-FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The app, started as `pattern-studio app` starts it, in an empty folder on a free port; ended afterwards."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    folder = tmp_path_factory.mktemp("app")
-    start = f"from pattern_studio_app.launch import main; main(['--port', '{port}', '--headless'])"
-    with (folder / "log").open("wb") as log:
-        server = subprocess.Popen([sys.executable, "-c", start], cwd=folder, stdout=log, stderr=log)
-    try:
-        _wait_for(f"http://127.0.0.1:{port}/_stcore/health", server, folder / "log")
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        server.terminate()
-        try:
-            server.wait(10)
-        except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait(10)
-
-
-def _wait_for(url: str, server: subprocess.Popen, log: Path) -> None:
-    end = time.monotonic() + WAIT
-    while time.monotonic() < end:
-        if server.poll() is not None:
-            break
-        try:
-            with urllib.request.urlopen(url, timeout=5):
-                return
-        except OSError:
-            time.sleep(0.2)
-    pytest.fail(f"the app did not answer at {url}:\n{log.read_text()}")
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrowserContext]:
-    path = shutil.which("chromium")
-    if path is None:
-        pytest.fail("expected chromium for the browser tests, found none; apt-get install chromium")
-    with sync_playwright() as playwright:
-        context = playwright.chromium.launch_persistent_context(
-            tmp_path_factory.mktemp("profile"),
-            executable_path=path,
-            args=FLAGS,
-            viewport={"width": 1280, "height": 800},
-        )
-        context.set_default_timeout(1000 * WAIT)
-        expect.set_options(timeout=1000 * WAIT)
-        yield context
-        context.close()
-
-
-@pytest.fixture
-def page(browser: BrowserContext) -> Iterator[Page]:
-    fresh = browser.new_page()
-    yield fresh
-    assert fresh.locator(".stException").count() == 0, fresh.locator(".stException").first.inner_text()
-    fresh.close()
-
-
-def opened(page: Page, address: str) -> Page:
-    page.goto(address)
-    expect(box(page)).to_be_visible()
-    return page
-
-
-def settled(page: Page) -> None:
-    """Wait until the page has been drawn to its end: a click on what is being replaced reaches nothing."""
-    expect(page.locator(".stApp")).to_have_attribute("data-test-script-state", "notRunning")
-
-
-def box(page: Page) -> Locator:
-    return page.locator("[aria-label=Pattern]:visible")
-
-
-def number(page: Page, label: str) -> Locator:
-    return page.locator(f"input[aria-label='{label}']:visible")
-
-
-def figure(page: Page, label: str) -> Locator:
-    metric = page.locator("[data-testid=stMetric]").filter(has=page.get_by_text(label, exact=True))
-    return metric.locator("[data-testid=stMetricValue]")
 
 
 def shown(text: str, problem: ps.Problem, block: tuple[int, int] = (64, 64)) -> dict[str, str]:
