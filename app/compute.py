@@ -6,6 +6,7 @@ whole meaning, so an entry can't be stale.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
@@ -138,6 +139,11 @@ def _compared(key: Key, other: str, _a: Pattern, _b: Pattern, layer: int) -> Dif
         raise StudioError(TOO_DEEP) from None
     except MemoryError:
         raise StudioError(TOO_LARGE) from None
+
+
+def job(visitor: str, key: Hashable, work: Callable[[], Any]) -> Future[Any]:
+    """Any work that takes its time, on its way: done or not, once for all visitors who ask for the same key."""
+    return _jobs().ask(visitor, key, work)
 
 
 def quality_job(visitor: str, pattern: Pattern, block: tuple[int, int], docs: tuple[int, ...] | None) -> Future[Report]:

@@ -88,6 +88,14 @@ class TargetChosen:
 
 
 @dataclass(frozen=True)
+class TensorsSet:
+    """The tensors that an export is for have another head dimension or other KV heads: a field of State, its value."""
+
+    field: str
+    value: int
+
+
+@dataclass(frozen=True)
 class Looked:
     """Another layer or head on the Quality page."""
 
@@ -125,6 +133,7 @@ Event = (
     | ZoomedOut
     | HeadChosen
     | TargetChosen
+    | TensorsSet
     | Looked
     | Opened
     | Undo

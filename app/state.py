@@ -24,6 +24,7 @@ from .events import (
     ProblemSet,
     Redo,
     TargetChosen,
+    TensorsSet,
     ToolChosen,
     Typed,
     Undo,
@@ -46,7 +47,8 @@ class State:
     - touch: what was edited last; edits of one thing in a row are one step of undo.
     - viewport: the part of the map in view, None for all of it; head: which head is drawn.
     - tool: what a box on the map does: zoom, add, remove or ask why; asked: the query row and key asked about.
-    - target: which export is shown; look_layer, look_head: whose attention the Quality page shows.
+    - target: which export is shown; head_dim, kv_heads: of the tensors it is for, 0 KV heads for one a query head.
+    - look_layer, look_head: whose attention the Quality page shows.
     - notes: what of a link could not be honoured.
     """
 
@@ -60,6 +62,8 @@ class State:
     tool: str = "zoom"
     asked: tuple[int, int] | None = None
     target: str = "flex_attention"
+    head_dim: int = 64
+    kv_heads: int = 0
     look_layer: int = -1
     look_head: int = 0
     notes: tuple[str, ...] = ()
@@ -118,6 +122,8 @@ def reduce(state: State, event: Event) -> State:
             return replace(state, head=head)
         case TargetChosen(target):
             return replace(state, target=target)
+        case TensorsSet(field, value):
+            return replace(state, **{field: value})
         case Looked(layer, head):
             return replace(state, look_layer=layer, look_head=head)
         case Opened(work, notes):

@@ -102,6 +102,13 @@ class Target:
     - "own": it takes fewer KV heads than query heads by itself.
     - "repeat": k and v must be repeated, one for each query head.
     - "maps": it takes one pattern for each KV head.
+
+    `proof` is how the tests hold the export to its consumer:
+
+    - "run": the consumer itself runs it, on the CPU, in every run of the tests.
+    - "gpu": the consumer needs a GPU. `make test-gpu` runs it where its package is installed; elsewhere as "contract".
+    - "contract": the consumer is not run. Names, shapes, dtypes, polarity and counts are checked, and its rule is
+      written out and compared with the pattern pair by pair.
     """
 
     name: str
@@ -110,6 +117,7 @@ class Target:
     suffix: str
     media_type: str
     write: Callable[[Request], Written]
+    proof: Literal["run", "gpu", "contract"]
     read: Callable[[bytes], BlockLayout | Pattern] | None = None
     head_dims: range | tuple[int, ...] | None = None
     grouped: Literal["own", "repeat", "maps"] | None = None

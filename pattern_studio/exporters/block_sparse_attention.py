@@ -49,6 +49,7 @@ TARGET = Target(
     suffix=".npz",
     media_type="application/zip",
     write=write,
+    proof="contract",
     read=read,
     head_dims=(32, 64, 128),  # its README
 )

@@ -51,6 +51,7 @@ TARGET = Target(
     suffix=".npz",
     media_type="application/zip",
     write=write,
+    proof="contract",
     read=read,
     head_dims=range(16, 2**16, 16),  # "Reduction size for SDD must be a multiple of 16", matmul.py
     grouped="repeat",  # sparse_self_attention.py refuses k and v of another shape than q

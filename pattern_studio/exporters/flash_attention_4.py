@@ -59,6 +59,7 @@ TARGET = Target(
     suffix=".npz",
     media_type="application/zip",
     write=write,
+    proof="gpu",
     head_dims=range(
         8, 129, 8
     ),  # of both sm90 (which goes up to 256) and sm100: _validate_head_dims of cute/interface.py

@@ -106,6 +106,7 @@ TARGET = Target(
     suffix=".npz",
     media_type="application/zip",
     write=write,
+    proof="gpu",
     read=read,
     grouped="own",  # num_qo_heads and num_kv_heads of plan
 )

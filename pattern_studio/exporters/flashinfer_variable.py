@@ -92,5 +92,6 @@ TARGET = Target(
     suffix=".npz",
     media_type="application/zip",
     write=write,
+    proof="gpu",
     grouped="maps",  # block_mask_map is by KV head
 )

@@ -91,6 +91,7 @@ TARGET = Target(
     suffix=".py",
     media_type="text/x-python",
     write=write,
+    proof="run",
     head_dims=range(16, 2**16),  # "at least 16" on CUDA, torch/_inductor/kernel/flex/flex_attention.py
     grouped="own",  # enable_gqa
 )

@@ -48,6 +48,7 @@ TARGET = Target(
     suffix=".py",
     media_type="text/x-python",
     write=write,
+    proof="run",
     head_dims=range(16, 2**16),  # as flex_attention
     grouped="own",
 )

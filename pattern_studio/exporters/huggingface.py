@@ -118,5 +118,6 @@ TARGET = Target(
     suffix=".py",
     media_type="text/x-python",
     write=write,
+    proof="run",
     grouped="own",  # sdpa_attention_forward
 )

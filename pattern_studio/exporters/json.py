@@ -35,5 +35,6 @@ TARGET = Target(
     suffix=".json",
     media_type="application/json",
     write=write,
+    proof="run",
     read=read,
 )

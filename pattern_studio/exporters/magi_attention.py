@@ -66,4 +66,5 @@ TARGET = Target(
     suffix=".npz",
     media_type="application/zip",
     write=write,
+    proof="contract",
 )

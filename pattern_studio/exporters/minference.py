@@ -92,5 +92,6 @@ TARGET = Target(
     suffix=".json",
     media_type="application/json",
     write=write,
+    proof="contract",
     read=read,
 )

@@ -55,5 +55,6 @@ TARGET = Target(
     suffix=".json",
     media_type="application/json",
     write=write,
+    proof="contract",
     grouped="own",  # docs/backends.md
 )

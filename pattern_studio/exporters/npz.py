@@ -45,5 +45,6 @@ TARGET = Target(
     suffix=".npz",
     media_type="application/zip",
     write=write,
+    proof="run",
     read=read,
 )

@@ -119,5 +119,6 @@ TARGET = Target(
     suffix=".safetensors",
     media_type="application/octet-stream",
     write=write,
+    proof="run",
     read=read,
 )

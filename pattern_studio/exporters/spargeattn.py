@@ -44,6 +44,7 @@ TARGET = Target(
     suffix=".npz",
     media_type="application/zip",
     write=write,
+    proof="contract",
     read=read,
     head_dims=(64, 128),  # spas_sage_attn/core.py, which advises padding for others
     grouped="own",

@@ -74,4 +74,5 @@ TARGET = Target(
     suffix=".py",
     media_type="text/x-python",
     write=write,
+    proof="contract",
 )
