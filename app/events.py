@@ -104,6 +104,21 @@ class Looked:
 
 
 @dataclass(frozen=True)
+class CaptureChosen:
+    """Another capture to measure on, by its key; "" is the bundled one."""
+
+    key: str
+
+
+@dataclass(frozen=True)
+class FitSet:
+    """A field of the Fit page's form was changed: a name and value of FitSpec."""
+
+    field: str
+    value: float | int | str | bool
+
+
+@dataclass(frozen=True)
 class Opened:
     """A link, or a pattern of the gallery: another work, with notes on what could not be honoured."""
 
@@ -135,6 +150,8 @@ Event = (
     | TargetChosen
     | TensorsSet
     | Looked
+    | CaptureChosen
+    | FitSet
     | Opened
     | Undo
     | Redo

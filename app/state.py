@@ -14,10 +14,12 @@ from pattern_studio.plot import Viewport
 
 from .events import (
     Boxed,
+    CaptureChosen,
     Compared,
     Event,
     FamilyChosen,
     FieldSet,
+    FitSet,
     HeadChosen,
     Looked,
     Opened,
@@ -32,6 +34,7 @@ from .events import (
     ZoomedOut,
 )
 from .families import FAMILIES, family_of
+from .fit_spec import FitSpec
 from .work import MAX_BESIDE, Work
 
 KEPT = 100  # steps of undo
@@ -49,6 +52,7 @@ class State:
     - tool: what a box on the map does: zoom, add, remove or ask why; asked: the query row and key asked about.
     - target: which export is shown; head_dim, kv_heads: of the tensors it is for, 0 KV heads for one a query head.
     - look_layer, look_head: whose attention the Quality page shows.
+    - capture: key of the capture that is measured on, "" for the bundled one; fit: the Fit page's form.
     - notes: what of a link could not be honoured.
     """
 
@@ -66,6 +70,8 @@ class State:
     kv_heads: int = 0
     look_layer: int = -1
     look_head: int = 0
+    capture: str = ""
+    fit: FitSpec = FitSpec()
     notes: tuple[str, ...] = ()
 
     @property
@@ -126,6 +132,10 @@ def reduce(state: State, event: Event) -> State:
             return replace(state, **{field: value})
         case Looked(layer, head):
             return replace(state, look_layer=layer, look_head=head)
+        case CaptureChosen(key):
+            return replace(state, capture=key, look_layer=-1, look_head=0)
+        case FitSet(field, value):
+            return replace(state, fit=replace(state.fit, **{field: value}))
         case Opened(work, notes):
             work = replace(work, beside=work.beside or state.shown.beside)
             return replace(_edited(state, work, ""), viewport=None, asked=None, head=0, notes=notes)
