@@ -18,6 +18,7 @@ from pattern_studio.diff import Diff
 from pattern_studio.exporters import Export, export
 from pattern_studio.metrics import LayoutStats, layout_stats
 from pattern_studio.plot import Viewport, density_map, tile_map
+from pattern_studio.plot.colours import Colours
 
 from .jobs import Jobs
 from .state import State
@@ -70,15 +71,17 @@ def _design(key: Key, _pattern: Pattern) -> tuple[BlockLayout, LayoutStats]:
         raise StudioError(TOO_LARGE) from None
 
 
-def figure(state: State, height: int) -> Figure:
-    """The tile map of what is shown. Raises StudioError as `design` does."""
+def figure(state: State, height: int, colours: Colours) -> Figure:
+    """The tile map of what is shown, in these colours. Raises StudioError as `design` does."""
     layout, _ = design(state)
-    return _figure(key_of(state.shown, state.pattern), state.head, state.viewport, height, layout)
+    return _figure(key_of(state.shown, state.pattern), state.head, state.viewport, height, colours, layout)
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)
-def _figure(key: Key, head: int, viewport: Viewport | None, height: int, _layout: BlockLayout) -> Figure:
-    return tile_map(_layout, head, viewport, height=height)
+def _figure(
+    key: Key, head: int, viewport: Viewport | None, height: int, colours: Colours, _layout: BlockLayout
+) -> Figure:
+    return tile_map(_layout, head, viewport, height=height, colours=colours)
 
 
 def capture() -> Capture:
@@ -179,14 +182,14 @@ def active_cells(state: State, layer: int, head: int, shape: tuple[int, int]) ->
     return cells.pairs > 0
 
 
-def thumbnail(state: State, head: int, side: int) -> bytes:
+def thumbnail(state: State, head: int, side: int, colours: Colours) -> bytes:
     """A small PNG of one head. Raises StudioError as `design` does."""
-    return _thumbnail(key_of(state.shown, state.pattern), head, side, design(state)[0])
+    return _thumbnail(key_of(state.shown, state.pattern), head, side, colours, design(state)[0])
 
 
 @st.cache_data(max_entries=128, show_spinner=False)
-def _thumbnail(key: Key, head: int, side: int, _layout: BlockLayout) -> bytes:
-    return plot.thumbnail(_layout, head, side)
+def _thumbnail(key: Key, head: int, side: int, colours: Colours, _layout: BlockLayout) -> bytes:
+    return plot.thumbnail(_layout, head, side, colours)
 
 
 def forward_flops(layout: BlockLayout) -> int:

@@ -8,7 +8,7 @@ import streamlit as st
 
 from . import session
 from .pages import compare, design, export, gallery, quality
-from .theme import CSS
+from .theme import css
 
 STATIC = Path(__file__).parent / "static"
 
@@ -37,6 +37,6 @@ def main() -> None:
     ]
     chosen = st.navigation(pages, position="top")
     session.leave({page.title: page for page in pages})
-    st.html(CSS)
+    st.html(css())
     session.sync_address(session.state().shown)
     chosen.run()

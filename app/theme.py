@@ -1,10 +1,46 @@
-"""The one look of the app: options for Streamlit, and the little CSS that its options can't say."""
+"""The one look of the app, light and dark: options for Streamlit, and the little CSS that its options can't say.
+
+Without a choice of the visitor's own the browser's setting decides. Whatever is drawn takes its colours from
+`colours()` while it is drawn, never from the module of constants.
+"""
 
 from __future__ import annotations
 
-from pattern_studio.plot.colours import BACKGROUND, FULL, INK, LINE, LOST, QUIET
+from dataclasses import asdict
 
-PANEL = "#F3F6F9"  # behind inputs
+import streamlit as st
+
+from pattern_studio.plot.colours import DARK, LIGHT, Colours
+
+_SHARED: dict[str, object] = {
+    "font": "sans-serif",
+    "headingFont": "sans-serif",
+    "codeFont": "monospace",
+    "baseFontSize": 15,
+    "baseRadius": "6px",
+    "buttonRadius": "6px",
+    "showWidgetBorder": True,
+    "metricValueFontSize": "1.3rem",
+    "metricValueFontWeight": 600,
+    "headingFontSizes": ["1.5rem", "1.2rem", "1.05rem"],
+    "headingFontWeights": [600, 600, 600],
+    "paddingTop": "0.9rem",
+    "paddingBottom": "1rem",
+}
+
+
+def _of(kind: str, c: Colours) -> dict[str, object]:
+    """The options of one of the two themes."""
+    chosen = {
+        "primaryColor": c.accent,
+        "backgroundColor": c.background,
+        "secondaryBackgroundColor": c.panel,
+        "textColor": c.ink,
+        "linkColor": c.accent,
+        "borderColor": c.line,
+    }
+    return {f"theme.{kind}.{name}": colour for name, colour in chosen.items()}
+
 
 OPTIONS: dict[str, object] = {
     "browser.gatherUsageStats": False,
@@ -12,76 +48,73 @@ OPTIONS: dict[str, object] = {
     "server.address": "127.0.0.1",
     "server.showEmailPrompt": False,
     "server.maxUploadSize": 64,
-    "theme.base": "light",
-    "theme.primaryColor": FULL,
-    "theme.backgroundColor": BACKGROUND,
-    "theme.secondaryBackgroundColor": PANEL,
-    "theme.textColor": INK,
-    "theme.linkColor": FULL,
-    "theme.borderColor": LINE,
-    "theme.font": "sans-serif",
-    "theme.headingFont": "sans-serif",
-    "theme.codeFont": "monospace",
-    "theme.baseFontSize": 15,
-    "theme.baseRadius": "6px",
-    "theme.buttonRadius": "6px",
-    "theme.showWidgetBorder": True,
-    "theme.metricValueFontSize": "1.3rem",
-    "theme.metricValueFontWeight": 600,
-    "theme.headingFontSizes": ["1.5rem", "1.2rem", "1.05rem"],
-    "theme.headingFontWeights": [600, 600, 600],
-    "theme.paddingTop": "0.9rem",
-    "theme.paddingBottom": "1rem",
+    **{f"theme.{name}": value for name, value in _SHARED.items()},
+    **_of("light", LIGHT),
+    **_of("dark", DARK),
 }
 
-CSS = f"""<style>
-.stMainBlockContainer {{ padding-left: 1.6rem; padding-right: 1.6rem; max-width: 1500px; }}
-.stMainBlockContainer > div > .stVerticalBlock {{ gap: 0.55rem; }}
-.stMain {{ font-variant-numeric: tabular-nums; }}
+
+def colours() -> Colours:
+    """What to draw with, in the theme that this visitor's browser shows now."""
+    return DARK if st.context.theme.type == "dark" else LIGHT
+
+
+def css() -> str:
+    """The style sheet; its variables `--ps-...` are the fields of Colours, in the theme that is shown."""
+    values = "".join(f" --ps-{name.replace('_', '-')}: {value};" for name, value in asdict(colours()).items())
+    return f"<style>:root {{{values} }}</style>{CSS}"
+
+
+CSS = """<style>
+.stMainBlockContainer { padding-left: 1.6rem; padding-right: 1.6rem; max-width: 1500px; }
+.stMainBlockContainer > div > .stVerticalBlock { gap: 0.55rem; }
+.stMain { font-variant-numeric: tabular-nums; }
 
 /* The pattern's text: the largest thing to type in, in the font that errors below it point into. */
-[class*="st-key-text-"] input {{ font-family: "Source Code Pro", ui-monospace, monospace; font-size: 15px;
-  letter-spacing: 0; }}
-.ps-status {{ font-family: "Source Code Pro", ui-monospace, monospace; font-size: 15px; line-height: 20px;
-  min-height: 20px; padding-left: 13px; white-space: pre; overflow: hidden; color: {QUIET}; }}
-.ps-status.plain {{ font-family: inherit; font-size: 14px; white-space: normal; }}
-.ps-status .wrong {{ color: {LOST}; font-weight: 600; }}
-.ps-status .words {{ font-family: "Source Sans", "Source Sans Pro", system-ui, sans-serif; }}
+[class*="st-key-text-"] input { font-family: "Source Code Pro", ui-monospace, monospace; font-size: 15px;
+  letter-spacing: 0; }
+.ps-status { font-family: "Source Code Pro", ui-monospace, monospace; font-size: 15px; line-height: 20px;
+  min-height: 20px; padding-left: 13px; white-space: pre; overflow: hidden; color: var(--ps-quiet); }
+.ps-status.plain { font-family: inherit; font-size: 14px; white-space: normal; }
+.ps-status .wrong { color: var(--ps-wrong); font-weight: 600; }
+.ps-status .words { font-family: "Source Sans", "Source Sans Pro", system-ui, sans-serif; }
 
 /* Figures: label, number, and the explanation on hover. */
-.stMetric {{ padding: 0; }}
-.stMetric label {{ min-height: 0; }}
-.stMetric label p {{ font-size: 13px; color: {QUIET}; }}
-.stMetric [data-testid="stMetricValue"] {{ line-height: 1.35; padding: 0; }}
+.stMetric { padding: 0; }
+.stMetric label { min-height: 0; }
+.stMetric label p { font-size: 13px; color: var(--ps-quiet); }
+.stMetric [data-testid="stMetricValue"] { line-height: 1.35; padding: 0; }
 
 /* Explanations are everywhere; their signs stay in the background until the pointer is near. */
-label [data-testid="stTooltipIcon"] {{ opacity: 0.3; }}
-:is(.stMetric, [data-testid="stElementContainer"]):hover label [data-testid="stTooltipIcon"] {{ opacity: 1; }}
+label [data-testid="stTooltipIcon"] { opacity: 0.3; }
+:is(.stMetric, [data-testid="stElementContainer"]):hover label [data-testid="stTooltipIcon"] { opacity: 1; }
 
 /* Nothing here takes long but what says so itself: no greying out at every change. */
-[data-stale="true"] {{ opacity: 1 !important; transition: none !important; }}
-.st-key-quality-old {{ opacity: 0.4; }}
+[data-stale="true"] { opacity: 1 !important; transition: none !important; }
+.st-key-quality-old { opacity: 0.4; }
 
-.ps-group {{ font-size: 12px; font-weight: 600; letter-spacing: 0.06em; text-transform: uppercase; color: {QUIET};
-  border-top: 1px solid {LINE}; padding-top: 7px; margin-top: 2px; line-height: 16px; }}
-.ps-group.first {{ border-top: none; padding-top: 0; }}
-.ps-note {{ font-size: 13px; line-height: 18px; color: {QUIET}; }}
-.stImage img {{ border-radius: 0 !important; }}
-.ps-letter {{ font-size: 16px; width: 14px; display: inline-block; }}
-.ps-beside {{ padding-bottom: 9px; }}
-.ps-card {{ height: 56px; overflow: hidden; line-height: 19px; }}
-.ps-about {{ height: 54px; overflow: hidden; margin-top: 4px; }}
-.ps-why {{ font-size: 13px; background: none; color: {QUIET}; padding: 0; }}
-.ps-why mark {{ background: {FULL}22; color: {INK}; font-weight: 600; }}
-.ps-rows {{ width: 100%; font-size: 13px; line-height: 19px; border-collapse: collapse; }}
-.ps-rows th {{ text-align: left; font-weight: 400; color: {QUIET}; }}
-.ps-rows td, .ps-rows th {{ padding: 1px 10px 1px 0; white-space: nowrap; vertical-align: top; }}
-.ps-rows td:last-child {{ white-space: normal; }}
-.ps-figures td:last-child {{ white-space: nowrap; }}
-.ps-figures th {{ white-space: normal; vertical-align: bottom; line-height: 15px; }}
-.ps-rows mark {{ background: {LOST}22; color: {LOST}; font-weight: 600; border-radius: 3px; padding: 0 2px; }}
-.ps-head {{ width: 100%; display: block; border: 1px solid {LINE}; }}
-[class*="st-key-open-head"] button {{ min-height: 20px; padding: 0; font-size: 12px; }}
-[class*="-chosen"] .ps-head {{ border-color: {INK}; outline: 1px solid {INK}; }}
-.ps-wrong {{ font-size: 14px; line-height: 20px; color: {LOST}; font-weight: 600; }}
+.ps-group { font-size: 12px; font-weight: 600; letter-spacing: 0.06em; text-transform: uppercase;
+  color: var(--ps-quiet); border-top: 1px solid var(--ps-line); padding-top: 7px; margin-top: 2px; line-height: 16px; }
+.ps-group.first { border-top: none; padding-top: 0; }
+.ps-note { font-size: 13px; line-height: 18px; color: var(--ps-quiet); }
+.stImage img { border-radius: 0 !important; }
+.ps-letter { font-size: 16px; width: 14px; display: inline-block; }
+.ps-beside { padding-bottom: 9px; }
+.ps-card { height: 56px; overflow: hidden; line-height: 19px; }
+.ps-about { height: 54px; overflow: hidden; margin-top: 4px; }
+.ps-why { font-size: 13px; background: none; color: var(--ps-quiet); padding: 0; }
+.ps-why mark { background: color-mix(in srgb, var(--ps-full) 14%, transparent);
+  color: var(--ps-ink); font-weight: 600; }
+.ps-rows { width: 100%; font-size: 13px; line-height: 19px; border-collapse: collapse; }
+.ps-rows th { text-align: left; font-weight: 400; color: var(--ps-quiet); }
+.ps-rows td, .ps-rows th { padding: 1px 10px 1px 0; white-space: nowrap; vertical-align: top; }
+.ps-rows td:last-child { white-space: normal; }
+.ps-figures td:last-child { white-space: nowrap; }
+.ps-figures th { white-space: normal; vertical-align: bottom; line-height: 15px; }
+.ps-rows mark { background: color-mix(in srgb, var(--ps-lost) 14%, transparent);
+  color: var(--ps-wrong); font-weight: 600; border-radius: 3px; padding: 0 2px; }
+.ps-head { width: 100%; display: block; border: 1px solid var(--ps-line); }
+[class*="st-key-open-head"] button { min-height: 20px; padding: 0; font-size: 12px; }
+[class*="-chosen"] .ps-head { border-color: var(--ps-ink); outline: 1px solid var(--ps-ink); }
+.ps-wrong { font-size: 14px; line-height: 20px; color: var(--ps-wrong); font-weight: 600; }
 </style>"""

@@ -7,17 +7,17 @@ import plotly.graph_objects as go
 import streamlit as st
 from numpy.typing import NDArray
 
-from pattern_studio.plot.colours import BACKGROUND, FULL, INK, LINE, LOST, QUIET, ramp
+from pattern_studio.plot.colours import ramp
 from pattern_studio.plot.ticks import label, ticks
 from pattern_studio.plot.tile_map import FONT
 
 from .. import compute, numbers
 from ..state import State
+from ..theme import colours
 
 HEIGHT = 570
 STEPS = 100
 POWER = 0.4  # attention is so uneven that a linear shade would show the sink and nothing else
-KEPT_FAINT, LOST_FAINT = "#EAF3FA", "#FBEDE4"
 
 
 def render(state: State, layer: int, head: int, mass: NDArray) -> None:
@@ -26,12 +26,13 @@ def render(state: State, layer: int, head: int, mass: NDArray) -> None:
     Raises:
         StudioError: the pattern does not fit the capture.
     """
+    c = colours()
     shape = compute.picture_block(state.shown.block)
     kept = compute.active_cells(state, layer, head, shape)
     code = np.rint((STEPS - 1) * mass**POWER).astype(int) + np.where(kept, 0, STEPS)
     causal = np.arange(mass.shape[1]) * shape[1] < (np.arange(mass.shape[0])[:, None] + 1) * shape[0]
-    colours = np.concatenate([ramp(STEPS, KEPT_FAINT, FULL), ramp(STEPS, LOST_FAINT, LOST)]).tolist()
-    scale = [[n / (2 * STEPS - 1), f"rgb({r},{g},{b})"] for n, (r, g, b) in enumerate(colours)]
+    shades = np.concatenate([ramp(STEPS, c.full_faint, c.full), ramp(STEPS, c.lost_faint, c.lost)]).tolist()
+    scale = [[n / (2 * STEPS - 1), f"rgb({r},{g},{b})"] for n, (r, g, b) in enumerate(shades)]
     text = [
         [
             f"queries {r * shape[0]:,} to {(r + 1) * shape[0] - 1:,}<br>keys {k * shape[1]:,} to "
@@ -57,15 +58,15 @@ def render(state: State, layer: int, head: int, mass: NDArray) -> None:
         )
     )
     lost = float(np.where(kept, 0, mass).sum() / mass.sum())
-    axis = {"showgrid": False, "zeroline": False, "linecolor": LINE, "mirror": True, "constrain": "domain"}
+    axis = {"showgrid": False, "zeroline": False, "linecolor": c.line, "mirror": True, "constrain": "domain"}
     below = {"xref": "paper", "x": 0.5, "yref": "paper", "y": 0, "yanchor": "top", "showarrow": False}
-    quiet = {"size": 13, "color": QUIET}
+    quiet = {"size": 13, "color": c.quiet}
     figure.update_layout(
         height=HEIGHT,
         margin={"l": 66, "r": 14, "t": 12, "b": 78},
-        paper_bgcolor=BACKGROUND,
-        plot_bgcolor=BACKGROUND,
-        font={"family": FONT, "size": 13, "color": INK},
+        paper_bgcolor=c.background,
+        plot_bgcolor=c.background,
+        font={"family": FONT, "size": 13, "color": c.ink},
         xaxis={**axis, "range": [0, keys[-1]], "fixedrange": True, **_ticks(int(keys[-1]))},
         yaxis={
             **axis,
@@ -81,8 +82,8 @@ def render(state: State, layer: int, head: int, mass: NDArray) -> None:
                 **below,
                 "yshift": -48,
                 "font": quiet,
-                "text": f"{_swatch(FULL)} attention in cells that the pattern reads\u2003"
-                f"{_swatch(LOST)} in cells without a pair: {numbers.percent(lost)} of all",
+                "text": f"{_swatch(c.full)} attention in cells that the pattern reads\u2003"
+                f"{_swatch(c.lost)} in cells without a pair: {numbers.percent(lost)} of all",
             },
         ],
     )

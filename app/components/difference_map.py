@@ -8,11 +8,12 @@ import plotly.graph_objects as go
 from pattern_studio import BlockLayout
 from pattern_studio.diff import Diff
 from pattern_studio.plot import Viewport, density_map
-from pattern_studio.plot.colours import BACKGROUND, FULL, ONLY_A, ONLY_B, ramp
+from pattern_studio.plot.colours import ramp
+
+from ..theme import colours
 
 CELLS = 128
 STEPS = 20  # shades of one colour: how much of a cell it is
-FAINT = {FULL: "#E3EFF7", ONLY_A: "#FBEFD6", ONLY_B: "#D9F0E9"}
 
 
 def figure(shown: BlockLayout, found: Diff, head: int, viewport: Viewport | None) -> go.Heatmap:
@@ -28,8 +29,10 @@ def figure(shown: BlockLayout, found: Diff, head: int, viewport: Viewport | None
     kind = np.where(shares[2] > shares[1], 2, np.where(shares[1] > 0, 1, 0))
     share = np.take_along_axis(shares, kind[None], 0)[0]
     code = np.where(share > 0, 1 + kind * STEPS + np.ceil(share * STEPS) - 1, 0)
-    colours = np.concatenate(
-        [ramp(2, BACKGROUND, BACKGROUND)[:1], *(ramp(STEPS, FAINT[c], c) for c in (FULL, ONLY_A, ONLY_B))]
+    c = colours()
+    ends = ((c.full_faint, c.full), (c.only_a_faint, c.only_a), (c.only_b_faint, c.only_b))
+    shades = np.concatenate(
+        [ramp(2, c.background, c.background)[:1], *(ramp(STEPS, faint, strong) for faint, strong in ends)]
     )
     last = 3 * STEPS
     return go.Heatmap(
@@ -38,7 +41,7 @@ def figure(shown: BlockLayout, found: Diff, head: int, viewport: Viewport | None
         y=of_a.grid.rows.edges,
         zmin=0,
         zmax=last,
-        colorscale=[[n / last, f"rgb({r},{g},{b})"] for n, (r, g, b) in enumerate(colours.tolist())],
+        colorscale=[[n / last, f"rgb({r},{g},{b})"] for n, (r, g, b) in enumerate(shades.tolist())],
         showscale=False,
         customdata=np.moveaxis(np.rint(shares * 1000) / 10, 0, -1),
         hovertemplate="query row %{y:,}, key %{x:,}<br>both %{customdata[0]} %<br>only A %{customdata[1]} %"

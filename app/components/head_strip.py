@@ -12,6 +12,7 @@ from .. import compute
 from ..events import HeadChosen
 from ..session import sends
 from ..state import State
+from ..theme import colours
 from .figures_panel import group
 
 MOST = 16  # heads that fit in a row
@@ -26,7 +27,7 @@ def render(state: State, layout: BlockLayout) -> None:
     with st.container(horizontal=True, gap="xxsmall", key="heads"):
         for head in range(min(layout.problem.heads, MOST)):
             with st.container(gap=None, width=46, key=f"head-{head}{'-chosen' if head == state.head else ''}"):
-                data = b64encode(compute.thumbnail(state, head, SIDE)).decode()
+                data = b64encode(compute.thumbnail(state, head, SIDE, colours())).decode()
                 st.html(f'<img class="ps-head" alt="Pattern of head {head}" src="data:image/png;base64,{data}">')
                 st.button(
                     f"{head}",

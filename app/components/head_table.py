@@ -7,15 +7,17 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from pattern_studio.metrics import Report
-from pattern_studio.plot.colours import FULL, INK, MASKED, ramp
+from pattern_studio.plot.colours import ramp
 from pattern_studio.plot.tile_map import FONT
 
 from .. import numbers
+from ..theme import colours
 from . import figures_panel
 
 
 def render(report: Report, layer: int, head: int) -> None:
     """Draw the table and the figures."""
+    c = colours()
     figures_panel.group("Mean recall by layer and head", first=True)
     table = np.array([[one.recall.mean if one.recall else np.nan for one in part.heads] for part in report.layers])
     names = [f"layer {part.layer}" for part in report.layers]
@@ -37,12 +39,13 @@ def render(report: Report, layer: int, head: int) -> None:
         )
     )
     figure.add_shape(
-        type="rect", x0=head - 0.5, x1=head + 0.5, y0=row - 0.5, y1=row + 0.5, line={"color": INK, "width": 2}
+        type="rect", x0=head - 0.5, x1=head + 0.5, y0=row - 0.5, y1=row + 0.5, line={"color": c.ink, "width": 2}
     )
     figure.update_layout(
         height=40 + 38 * len(names),
         margin={"l": 58, "r": 4, "t": 4, "b": 26},
-        font={"family": FONT, "size": 12, "color": INK},
+        paper_bgcolor=c.background,
+        font={"family": FONT, "size": 12, "color": c.ink},
         yaxis={"autorange": "reversed", "fixedrange": True, "ticks": ""},
         xaxis={"fixedrange": True, "ticks": ""},
     )
@@ -59,5 +62,5 @@ def render(report: Report, layer: int, head: int) -> None:
 
 
 def _scale() -> list[list]:
-    colours = ramp(11, MASKED, FULL).tolist()
-    return [[n / 10, f"rgb({r},{g},{b})"] for n, (r, g, b) in enumerate(colours)]
+    shades = ramp(11, colours().masked, colours().full).tolist()
+    return [[n / 10, f"rgb({r},{g},{b})"] for n, (r, g, b) in enumerate(shades)]

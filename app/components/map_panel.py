@@ -13,6 +13,7 @@ from .. import compute
 from ..events import Boxed, HeadChosen, ToolChosen, ZoomedOut
 from ..session import anew, follow, on, sends
 from ..state import State
+from ..theme import colours
 
 HEIGHT = 486  # pixels: with it the page fits in 800
 TOOLS = {
@@ -55,9 +56,9 @@ def render(state: State, layout: BlockLayout) -> None:
             _head(state, layout)
         else:
             st.html(f'<div class="ps-note">{HINTS[state.tool]}</div>')
-    key = anew("map", (compute.key_of(state.shown, state.pattern), state.viewport, state.head))
+    key = anew("map", (compute.key_of(state.shown, state.pattern), state.viewport, state.head, colours()))
     st.plotly_chart(
-        compute.figure(state, HEIGHT),
+        compute.figure(state, HEIGHT, colours()),
         key=key,
         theme=None,
         on_select=on(key, lambda event: _boxed(layout, state.viewport, event.selection.box)),

@@ -9,10 +9,10 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from pattern_studio.metrics import LayerReport
-from pattern_studio.plot.colours import FULL, INK, LINE, QUIET
 from pattern_studio.plot.tile_map import FONT
 
 from .. import compute, numbers
+from ..theme import colours
 from . import figures_panel
 
 BEFORE, AFTER = 9, 2  # tokens shown around a row
@@ -20,6 +20,7 @@ BEFORE, AFTER = 9, 2  # tokens shown around a row
 
 def render(layer: LayerReport, head: int) -> None:
     """Draw the curve and the worst rows of one head."""
+    c = colours()
     figures_panel.group("Recall of each query row")
     rows = np.asarray(layer.row_recall)[head]
     figure = go.Figure(
@@ -27,15 +28,22 @@ def render(layer: LayerReport, head: int) -> None:
             x=np.arange(len(rows)),
             y=rows,
             mode="lines",
-            line={"color": FULL, "width": 1},
+            line={"color": c.full, "width": 1},
             hovertemplate="query row %{x}: %{y:.3g} of its mass kept<extra></extra>",
         )
     )
-    axis = {"showgrid": True, "gridcolor": LINE, "zeroline": False, "tickfont": {"color": QUIET}, "fixedrange": True}
+    axis = {
+        "showgrid": True,
+        "gridcolor": c.line,
+        "zeroline": False,
+        "tickfont": {"color": c.quiet},
+        "fixedrange": True,
+    }
     figure.update_layout(
         height=130,
         margin={"l": 38, "r": 4, "t": 4, "b": 24},
-        font={"family": FONT, "size": 12, "color": INK},
+        paper_bgcolor=c.background,
+        font={"family": FONT, "size": 12, "color": c.ink},
         plot_bgcolor="rgba(0,0,0,0)",
         yaxis={**axis, "range": [0, 1.02], "tickvals": [0, 0.5, 1]},
         xaxis={**axis, "range": [0, len(rows)], "showgrid": False},

@@ -7,13 +7,13 @@ import streamlit as st
 
 from pattern_studio import BlockLayout
 from pattern_studio.plot import Viewport
-from pattern_studio.plot.colours import BACKGROUND, INK, LINE
 from pattern_studio.plot.grid import grid_of
 from pattern_studio.plot.ticks import label, ticks
 from pattern_studio.plot.tile_map import FONT
 
 from ..events import Zoomed
 from ..session import anew, on
+from ..theme import colours
 from .map_panel import snapped
 
 HEIGHT = 262
@@ -21,24 +21,25 @@ HEIGHT = 262
 
 def render(name: str, drawn: go.Heatmap, layout: BlockLayout, viewport: Viewport | None, content: object) -> None:
     """Draw a heatmap over a layout's tokens; a box on it zooms all maps of the page. `content` identifies it."""
+    c = colours()
     grid = grid_of(layout, viewport, 128, 128)
     rows, keys = (grid.rows.start, grid.rows.stop), (grid.keys.start, grid.keys.stop)
-    axis = {"showgrid": False, "zeroline": False, "linecolor": LINE, "mirror": True, "constrain": "domain"}
+    axis = {"showgrid": False, "zeroline": False, "linecolor": c.line, "mirror": True, "constrain": "domain"}
     picture = go.Figure(drawn)
     picture.update_layout(
         height=HEIGHT,
         margin={"l": 44, "r": 6, "t": 10, "b": 22},
-        paper_bgcolor=BACKGROUND,
-        plot_bgcolor=BACKGROUND,
-        font={"family": FONT, "size": 12, "color": INK},
+        paper_bgcolor=c.background,
+        plot_bgcolor=c.background,
+        font={"family": FONT, "size": 12, "color": c.ink},
         dragmode="select",
-        newselection={"line": {"color": INK, "width": 1, "dash": "solid"}},
+        newselection={"line": {"color": c.ink, "width": 1, "dash": "solid"}},
         xaxis={**axis, "range": keys, **_ticks(*keys)},
         yaxis={**axis, "range": rows[::-1], **_ticks(*rows)},
     )
     if 0.25 <= (rows[1] - rows[0]) / (keys[1] - keys[0]) <= 4:
         picture.update_yaxes(scaleanchor="x", scaleratio=1)
-    key = anew(f"map {name}", (content, viewport))
+    key = anew(f"map {name}", (content, viewport, c))
     st.plotly_chart(
         picture,
         key=key,

@@ -9,10 +9,10 @@ import streamlit as st
 
 from pattern_studio import BlockLayout
 from pattern_studio.metrics import LayoutStats, Report
-from pattern_studio.plot.colours import INK, LINE, ORACLE, QUIET
 from pattern_studio.plot.tile_map import FONT
 
 from .. import compute, numbers
+from ..theme import colours
 
 Row = tuple[str, str, BlockLayout, LayoutStats, Report]  # letter, colour, and what is known of a pattern
 COLUMNS = (
@@ -54,18 +54,18 @@ def _figures(layout: BlockLayout, stats: LayoutStats, report: Report) -> list[st
 
 def picture(rows: list[Row]) -> None:
     """Recall against block density; to each pattern the oracle, which chooses as many tiles with the answer known."""
-    figure = go.Figure()
+    c, figure = colours(), go.Figure()
     for letter, colour, _, _, report in rows:
         density, recall, oracle = report.density, report.recall, report.oracle_recall
         if density is None or density.block is None or recall is None or oracle is None:
             continue  # nothing to measure in an empty capture
         x, kept, best = 100 * density.block, 100 * recall.mean, 100 * oracle
-        figure.add_scatter(x=[x, x], y=[kept, best], mode="lines", line={"color": LINE, "width": 2}, hoverinfo="skip")
+        figure.add_scatter(x=[x, x], y=[kept, best], mode="lines", line={"color": c.line, "width": 2}, hoverinfo="skip")
         figure.add_scatter(
             x=[x],
             y=[best],
             mode="markers",
-            marker={"color": ORACLE, "size": 9, "symbol": "diamond"},
+            marker={"color": c.oracle, "size": 9, "symbol": "diamond"},
             hovertemplate=f"best tiles for the budget of {letter}<br>%{{y:.3g}} % of the mass<extra></extra>",
         )
         figure.add_scatter(
@@ -77,15 +77,16 @@ def picture(rows: list[Row]) -> None:
             marker={"color": colour, "size": 13},
             hovertemplate=f"{letter}<br>%{{x:.3g}} % of tiles<br>%{{y:.3g}} % of the mass<extra></extra>",
         )
-    axis = {"gridcolor": LINE, "zeroline": False, "fixedrange": True, "ticksuffix": " %", "rangemode": "tozero"}
+    axis = {"gridcolor": c.line, "zeroline": False, "fixedrange": True, "ticksuffix": " %", "rangemode": "tozero"}
     figure.update_layout(
         height=178,
         margin={"l": 52, "r": 10, "t": 8, "b": 38},
-        font={"family": FONT, "size": 12, "color": INK},
+        paper_bgcolor=c.background,
+        font={"family": FONT, "size": 12, "color": c.ink},
         showlegend=False,
         plot_bgcolor="rgba(0,0,0,0)",
-        xaxis={**axis, "title": {"text": "block density on the capture", "font": {"color": QUIET}}},
-        yaxis={**axis, "range": [0, 104], "title": {"text": "recall, mean", "font": {"color": QUIET}}},
+        xaxis={**axis, "title": {"text": "block density on the capture", "font": {"color": c.quiet}}},
+        yaxis={**axis, "range": [0, 104], "title": {"text": "recall, mean", "font": {"color": c.quiet}}},
     )
     st.plotly_chart(
         figure, theme=None, config={"displayModeBar": False}, key="tradeoff", alt="Recall against block density"

@@ -10,7 +10,6 @@ import streamlit as st
 from pattern_studio import BlockLayout, Pattern, StudioError
 from pattern_studio.metrics import LayoutStats
 from pattern_studio.plot import density_map
-from pattern_studio.plot.colours import FULL, INK, ONLY_A, ONLY_B, ORACLE, QUIET
 from pattern_studio.plot.tile_map import heatmap
 
 from .. import compute, numbers, session
@@ -20,9 +19,9 @@ from ..events import Compared, ZoomedOut
 from ..reading import read
 from ..session import follow, on, sends
 from ..state import State
+from ..theme import colours
 from ..work import MAX_BESIDE, document_lengths
 
-COLOURS = (FULL, ONLY_B, ONLY_A, INK)
 START = ("causal & window(255, 0)", "causal & (window(127, 0) | sink(4))", "causal")
 
 
@@ -57,7 +56,7 @@ def _texts(state: State) -> None:
     for n, (text, column) in enumerate(zip(texts, st.columns(len(texts), gap="small"), strict=True)):
         letter, key = "BCD"[n], follow(f"beside {n}", text)
         with column, st.container(horizontal=True, vertical_alignment="center", gap="small", key=f"beside-{n}"):
-            colour = COLOURS[n + 1] if text else QUIET
+            colour = _colours()[n + 1] if text else colours().quiet
             st.html(f'<b class="ps-letter" style="color:{colour}">{letter}</b>', width="content")
             st.text_input(
                 f"Pattern {letter}",
@@ -86,6 +85,12 @@ def _empty() -> None:
     with st.container(horizontal=True, gap="small"):
         for n, text in enumerate(START):
             st.button(text, key=f"start {n}", on_click=sends(Compared(0, text)))
+
+
+def _colours() -> tuple[str, ...]:
+    """Of A, B, C and D."""
+    c = colours()
+    return c.full, c.only_b, c.only_a, c.ink
 
 
 def _rival(state: State, n: int, text: str) -> Side | None:
@@ -120,15 +125,15 @@ def _maps(state: State, layout: BlockLayout, rivals: list[Side]) -> None:
             on_click=sends(ZoomedOut()),
         )
         st.html(
-            f'<div class="ps-note">Drag a box on any map to zoom all. Differences: {_square(FULL)} both '
-            f"{_square(ONLY_A)} only A {_square(ONLY_B)} only the other.</div>",
+            f'<div class="ps-note">Drag a box on any map to zoom all. Differences: {_square("full")} both '
+            f"{_square('only-a')} only A {_square('only-b')} only the other.</div>",
         )
 
 
 def _map(state: State, letter: str, pattern: Pattern, layout: BlockLayout) -> None:
     figures_panel.group(letter, str(pattern)[:60], first=True)
     cells = density_map(layout, state.head, state.viewport, difference_map.CELLS)
-    drawn = heatmap(go, cells, "mean")
+    drawn = heatmap(go, cells, "mean", colours())
     drawn.update(hoverinfo=None, hovertemplate="query row %{y:,}, key %{x:,}<extra></extra>")
     small_map.render(letter, drawn, layout, state.viewport, (compute.key_of(state.shown, pattern), state.head))
 
@@ -157,7 +162,7 @@ def _verdict(verdict: str, letter: str) -> str:
 
 def _tradeoff(sides: list[Side], reports: tuple) -> None:
     rows = [
-        (letter, COLOURS["ABCD".index(letter)], layout, stats, report)
+        (letter, _colours()["ABCD".index(letter)], layout, stats, report)
         for (letter, _, layout, stats), report in zip(sides, reports, strict=True)
     ]
     left, right = st.columns([58, 42], gap="medium")
@@ -165,11 +170,11 @@ def _tradeoff(sides: list[Side], reports: tuple) -> None:
         tradeoff.table(rows)
         st.html(
             '<div class="ps-note">Densities and costs are of the problem; recall, error and regret are measured on '
-            f"SmolLM2-135M, 1,024 tokens of real text. {_square(ORACLE, '◆')} the best choice of as many tiles.</div>"
+            f"SmolLM2-135M, 1,024 tokens of real text. {_square('oracle', '◆')} the best choice of as many tiles.</div>"
         )
     with right:
         tradeoff.picture(rows)
 
 
 def _square(colour: str, sign: str = "■") -> str:
-    return f'<span style="color:{colour}">{sign}</span>'
+    return f'<span style="color:var(--ps-{colour})">{sign}</span>'

@@ -11,6 +11,7 @@ from ..events import Opened
 from ..presets import PRESETS, Preset
 from ..session import sends
 from ..state import State
+from ..theme import colours
 
 ACROSS = 5
 
@@ -28,7 +29,7 @@ def _card(preset: Preset, n: int) -> None:
     state = State(work=preset.work, shown=preset.work)
     _, stats = compute.design(state)
     with st.container(border=True, gap="xsmall", key=f"card-{n}"):
-        st.image(compute.thumbnail(state, head=stats.heads // 2, side=256), width="stretch")
+        st.image(compute.thumbnail(state, stats.heads // 2, 256, colours()), width="stretch")
         st.html(
             f'<div class="ps-card"><b>{escape(preset.title)}</b><br>'
             f'<span class="ps-note">{escape(preset.source)}</span></div>'

@@ -1,22 +1,93 @@
-"""The colours of Pattern Studio, one meaning each, told apart with any colour vision (Okabe and Ito's set)."""
+"""The colours of Pattern Studio, one meaning each, told apart with any colour vision (after Okabe and Ito's set)."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-BACKGROUND = "#FFFFFF"  # an empty tile
-FULL = "#0072B2"
-PARTIAL = "#56B4E9"
-MASKED = "#DDEDF8"  # inside an active tile but not allowed: computed, then thrown away
-LOST = "#D55E00"  # attention mass that a pattern loses
-ONLY_A = "#E69F00"
-ONLY_B = "#009E73"
-ORACLE = "#CC79A7"
 
-INK = "#1B2733"
-QUIET = "#5B6B7A"
-LINE = "#D5DDE5"
+@dataclass(frozen=True)
+class Colours:
+    """A ground and what stands on it, `#RRGGBB` each. The more of a tile is allowed, the more it stands out.
+
+    - background: the ground, an empty tile; panel: behind inputs.
+    - full, partial: tiles; masked: inside an active tile but not allowed, computed and then thrown away;
+      faint: where a ramp over many tiles begins.
+    - lost: attention mass that a pattern loses; only_a, only_b: pairs of one of two patterns; oracle: the best choice.
+    - *_faint: where a ramp to that colour begins.
+    - ink, quiet, line: words, words in the background, hairlines. wrong: words of an error; accent: what is pressed.
+    """
+
+    background: str
+    panel: str
+    full: str
+    partial: str
+    masked: str
+    faint: str
+    lost: str
+    only_a: str
+    only_b: str
+    oracle: str
+    full_faint: str
+    lost_faint: str
+    only_a_faint: str
+    only_b_faint: str
+    ink: str
+    quiet: str
+    line: str
+    wrong: str
+    accent: str
+
+
+LIGHT = Colours(
+    background="#FFFFFF",
+    panel="#F3F6F9",
+    full="#0072B2",
+    partial="#56B4E9",
+    masked="#DDEDF8",
+    faint="#BBDCF2",  # a band of 64 tokens in a million must be seen
+    lost="#D55E00",
+    only_a="#E69F00",
+    only_b="#009E73",
+    oracle="#CC79A7",
+    full_faint="#E3EFF7",
+    lost_faint="#FBEDE4",
+    only_a_faint="#FBEFD6",
+    only_b_faint="#D9F0E9",
+    ink="#1B2733",
+    quiet="#5B6B7A",
+    line="#D5DDE5",
+    wrong="#B84E00",
+    accent="#0072B2",
+)
+DARK = Colours(
+    background="#10171E",
+    panel="#1A242D",
+    full="#8CCBF2",
+    partial="#2F86C1",
+    masked="#16303F",
+    faint="#1D4C69",
+    lost="#F0772B",
+    only_a="#E69F00",
+    only_b="#1FB98C",
+    oracle="#D992BA",
+    full_faint="#17303F",
+    lost_faint="#3A2418",
+    only_a_faint="#3A2E14",
+    only_b_faint="#12362C",
+    ink="#E4EAF0",
+    quiet="#9AA9B7",
+    line="#33414D",
+    wrong="#F58A45",
+    accent="#56B4E9",
+)
+
+# The light ones by name, for pictures that are written to a file.
+BACKGROUND, FULL, PARTIAL, MASKED = LIGHT.background, LIGHT.full, LIGHT.partial, LIGHT.masked
+LOST, ONLY_A, ONLY_B, ORACLE = LIGHT.lost, LIGHT.only_a, LIGHT.only_b, LIGHT.oracle
+INK, QUIET, LINE = LIGHT.ink, LIGHT.quiet, LIGHT.line
 
 
 def rgb(colour: str) -> tuple[int, int, int]:

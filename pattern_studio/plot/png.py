@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..layout import BlockLayout
-from .colours import BACKGROUND, INK, LINE, QUIET, rgb
+from .colours import BACKGROUND, INK, LIGHT, LINE, QUIET, Colours, rgb
 from .density import density_map
 from .glyphs import HEIGHT, SPACING, text_mask
 from .grid import Axis
@@ -44,7 +44,7 @@ def image(picture: Picture) -> Image:
     return canvas.pixels
 
 
-def thumbnail(layout: BlockLayout, head: int = 0, side: int = 128) -> bytes:
+def thumbnail(layout: BlockLayout, head: int = 0, side: int = 128, colours: Colours = LIGHT) -> bytes:
     """One head as a small PNG without axes, `side` pixels along its longer side at most.
 
     >>> import pattern_studio as ps
@@ -52,7 +52,7 @@ def thumbnail(layout: BlockLayout, head: int = 0, side: int = 128) -> bytes:
     True
     """
     cells = density_map(layout, head, max_cells=side)
-    pixels = palette(cells)[shades(cells)]
+    pixels = palette(cells, colours=colours)[shades(cells)]
     repeat = max(1, side // max(pixels.shape[:2]))
     return encode(pixels.repeat(repeat, 0).repeat(repeat, 1))
 

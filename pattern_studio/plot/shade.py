@@ -6,12 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import StudioError
-from .colours import BACKGROUND, FULL, MASKED, PARTIAL, ramp, rgb
+from .colours import LIGHT, Colours, ramp, rgb
 from .density import DensityMap
 
 POOLS = ("mean", "max")
 EMPTY_CODE, FULL_CODE = 0, 101  # 1 to 100 is a share of allowed pairs, the smallest share still visible
-FAINT = "#BBDCF2"  # where a pooled ramp begins: a band of 64 tokens in a million must be seen
 
 
 def shades(cells: DensityMap, pool: str = "mean") -> NDArray[np.uint8]:
@@ -39,13 +38,14 @@ def shades(cells: DensityMap, pool: str = "mean") -> NDArray[np.uint8]:
     return np.where(full, FULL_CODE, codes).astype(np.uint8)
 
 
-def palette(cells: DensityMap, pool: str = "mean") -> NDArray[np.uint8]:
+def palette(cells: DensityMap, pool: str = "mean", colours: Colours = LIGHT) -> NDArray[np.uint8]:
     """The colour of every code, uint8 [102, 3]."""
-    stops = (FAINT, PARTIAL, FULL) if _graded(cells, pool) else (MASKED, PARTIAL)
-    return np.concatenate([[rgb(BACKGROUND)], ramp(100, *stops), [rgb(FULL)]]).astype(np.uint8)
+    c = colours
+    stops = (c.faint, c.partial, c.full) if _graded(cells, pool) else (c.masked, c.partial)
+    return np.concatenate([[rgb(c.background)], ramp(100, *stops), [rgb(c.full)]]).astype(np.uint8)
 
 
-def legend(cells: DensityMap, pool: str = "mean") -> list[tuple[str, str]]:
+def legend(cells: DensityMap, pool: str = "mean", colours: Colours = LIGHT) -> list[tuple[str, str]]:
     """(colour, meaning) of what the picture shows, most filled first.
 
     >>> import pattern_studio as ps
@@ -53,18 +53,19 @@ def legend(cells: DensityMap, pool: str = "mean") -> list[tuple[str, str]]:
     >>> [meaning for _, meaning in legend(density_map(ps.lower(ps.causal, q_len=1024, block=2)))]
     ['full tile', 'partial tile', 'empty']
     """
+    c = colours
     if _graded(cells, pool):
-        faint, half = (_hex(palette(cells, pool)[code]) for code in (1, 50))
-        return [(FULL, "every pair allowed"), (half, "half"), (faint, "a few"), (BACKGROUND, "none")]
+        faint, half = (_hex(palette(cells, pool, colours)[code]) for code in (1, 50))
+        return [(c.full, "every pair allowed"), (half, "half"), (faint, "a few"), (c.background, "none")]
     if cells.grid.level == "tokens":
         return [
-            (FULL, "full tile"),
-            (PARTIAL, "partial, allowed"),
-            (MASKED, "partial, masked"),
-            (BACKGROUND, "empty"),
+            (c.full, "full tile"),
+            (c.partial, "partial, allowed"),
+            (c.masked, "partial, masked"),
+            (c.background, "empty"),
         ]
     holds = "cell has a " if cells.grid.level == "pooled" else ""
-    return [(FULL, f"{holds}full tile"), (PARTIAL, f"{holds}partial tile"), (BACKGROUND, "empty")]
+    return [(c.full, f"{holds}full tile"), (c.partial, f"{holds}partial tile"), (c.background, "empty")]
 
 
 def caption(cells: DensityMap, pool: str = "mean") -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import StudioError
 from ..layout import BlockLayout
-from .colours import BACKGROUND, INK, LINE, QUIET
+from .colours import LIGHT, Colours, rgb
 from .density import DensityMap, density_map
 from .grid import Axis, Viewport
 from .hover import hover_layer
@@ -41,6 +41,7 @@ def tile_map(
     *,
     pool: str = "mean",
     height: int = 560,
+    colours: Colours = LIGHT,
 ) -> Figure:
     """One head of a layout as a heatmap: axes in tokens, row 0 on top, hover with token ranges and kind.
 
@@ -52,6 +53,7 @@ def tile_map(
         max_cells: the most cells along an axis.
         pool: how several tiles share a cell: "mean" density, or "max", the fullest kind.
         height: of the figure, in pixels.
+        colours: LIGHT or DARK of plot/colours.py.
 
     Raises:
         StudioError: plotly is missing, no such head, or a viewport outside the layout.
@@ -65,15 +67,15 @@ def tile_map(
     go = graph_objects()
     cells = density_map(layout, head, viewport, max_cells)
     rows, keys = cells.grid.rows, cells.grid.keys
-    figure = go.Figure(heatmap(go, cells, pool))
-    figure.add_traces([*_ruled(go, cells), hover_layer(go, layout, head, cells)])
+    figure = go.Figure(heatmap(go, cells, pool, colours))
+    figure.add_traces([*_ruled(go, cells, colours), hover_layer(go, layout, head, cells)])
     axis: dict[str, Any] = {
         "showgrid": False,
         "zeroline": False,
         "ticks": "outside",
         "ticklen": 4,
-        "tickcolor": LINE,
-        "linecolor": LINE,
+        "tickcolor": colours.line,
+        "linecolor": colours.line,
         "mirror": True,
         "showline": True,
         "constrain": "domain",
@@ -82,19 +84,22 @@ def tile_map(
     figure.update_layout(
         height=height,
         margin={"l": 66, "r": 14, "t": 12, "b": 78},
-        paper_bgcolor=BACKGROUND,
-        plot_bgcolor=BACKGROUND,
-        font={"family": FONT, "size": 13, "color": INK},
+        paper_bgcolor=colours.background,
+        plot_bgcolor=colours.background,
+        font={"family": FONT, "size": 13, "color": colours.ink},
         dragmode="select",
-        newselection={"line": {"color": INK, "width": 1, "dash": "solid"}},
+        newselection={"line": {"color": colours.ink, "width": 1, "dash": "solid"}},
         hoverlabel={
-            "bgcolor": BACKGROUND,
-            "bordercolor": LINE,
-            "font": {"family": FONT, "color": INK, "size": 13},
+            "bgcolor": colours.background,
+            "bordercolor": colours.line,
+            "font": {"family": FONT, "color": colours.ink, "size": 13},
             "align": "left",
         },
         showlegend=False,
-        annotations=[_below(f"key (token), {caption(cells, pool)}", 26), _below(_legend(cells, pool), 48)],
+        annotations=[
+            _below(f"key (token), {caption(cells, pool)}", 26, colours),
+            _below(_legend(cells, pool, colours), 48, colours),
+        ],
         xaxis={
             **axis,
             "range": [keys.start, keys.stop],
@@ -106,7 +111,7 @@ def tile_map(
             "range": [rows.stop, rows.start],
             "tickvals": row_ticks,
             "ticktext": [label(t) for t in row_ticks],
-            "title": {"text": "query row (token)", "standoff": 6, "font": {"size": 13, "color": QUIET}},
+            "title": {"text": "query row (token)", "standoff": 6, "font": {"size": 13, "color": colours.quiet}},
         },
     )
     if 0.25 <= (rows.stop - rows.start) / (keys.stop - keys.start) <= 4:  # else one side would be a hairline
@@ -114,9 +119,9 @@ def tile_map(
     return figure
 
 
-def heatmap(go: Any, cells: DensityMap, pool: str) -> Any:
+def heatmap(go: Any, cells: DensityMap, pool: str, colours: Colours = LIGHT) -> Any:
     """The cells alone, without axes or hover: a trace of Plotly's graph_objects, which are `go`."""
-    table = palette(cells, pool)
+    table = palette(cells, pool, colours)
     scale = [[code / FULL_CODE, f"rgb({r},{g},{b})"] for code, (r, g, b) in enumerate(table.tolist())]
     return go.Heatmap(
         z=shades(cells, pool),
@@ -131,7 +136,7 @@ def heatmap(go: Any, cells: DensityMap, pool: str) -> Any:
     )
 
 
-def _ruled(go: Any, cells: DensityMap) -> list[Any]:
+def _ruled(go: Any, cells: DensityMap, colours: Colours) -> list[Any]:
     """Faint lines between tiles, or between cells where these are few, as one trace."""
     rows, keys = cells.grid.rows, cells.grid.keys
     if max(len(_borders(rows)), len(_borders(keys))) > RULED_TILES:
@@ -142,7 +147,7 @@ def _ruled(go: Any, cells: DensityMap) -> list[Any]:
         x, y = x + [at, at, None], y + [rows.start, rows.stop, None]
     for at in _borders(rows):
         x, y = x + [keys.start, keys.stop, None], y + [at, at, None]
-    line = {"color": "rgba(27,39,51,0.10)", "width": 1}
+    line = {"color": f"rgba{(*rgb(colours.ink), 0.10)}", "width": 1}
     return [go.Scatter(x=x, y=y, mode="lines", line=line, hoverinfo="skip", showlegend=False, name="tile borders")]
 
 
@@ -151,16 +156,16 @@ def _borders(axis: Axis) -> list[int]:
     return list(range((axis.start // step + 1) * step, axis.stop, step))
 
 
-def _below(text: str, pixels: int) -> dict[str, Any]:
+def _below(text: str, pixels: int, colours: Colours) -> dict[str, Any]:
     """A line of text centred under the map; axis titles would not follow a map that keeps its aspect."""
     place = {"xref": "paper", "x": 0.5, "yref": "paper", "y": 0, "yanchor": "top", "yshift": -pixels}
-    return {**place, "text": text, "showarrow": False, "font": {"size": 13, "color": QUIET}}
+    return {**place, "text": text, "showarrow": False, "font": {"size": 13, "color": colours.quiet}}
 
 
-def _legend(cells: DensityMap, pool: str) -> str:
+def _legend(cells: DensityMap, pool: str, colours: Colours) -> str:
     swatches = [
-        f"<span style='font-size:17px;color:{QUIET if colour == BACKGROUND else colour}'>"
-        f"{'□' if colour == BACKGROUND else '■'}</span> {meaning}"
-        for colour, meaning in legend(cells, pool)
+        f"<span style='font-size:17px;color:{colours.quiet if colour == colours.background else colour}'>"
+        f"{'□' if colour == colours.background else '■'}</span> {meaning}"
+        for colour, meaning in legend(cells, pool, colours)
     ]
     return "\u2003".join(swatches)

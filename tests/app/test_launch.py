@@ -18,9 +18,15 @@ from pattern_studio import StudioError
 def test_the_config_file_says_the_same_as_the_launcher():
     folder = Path(pattern_studio_app.__file__).parent
     sections = tomllib.loads((folder / ".streamlit" / "config.toml").read_text())
-    assert {
-        f"{section}.{name}": value for section, values in sections.items() for name, value in values.items()
-    } == OPTIONS
+    assert flat(sections) == OPTIONS
+
+
+def flat(table: dict, prefix: str = "") -> dict:
+    """Nested sections as names with dots."""
+    parts: dict = {}
+    for name, value in table.items():
+        parts |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+    return parts
 
 
 def test_streamlit_knows_every_option():
