@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from pattern_studio.plot import Viewport
 
+from .timing_file import TimingFile
 from .work import Work
 
 
@@ -119,6 +120,22 @@ class FitSet:
 
 
 @dataclass(frozen=True)
+class ReachSet:
+    """A choice of the Reach page: a name and value of ReachView."""
+
+    field: str
+    value: int | None
+
+
+@dataclass(frozen=True)
+class PerformanceSet:
+    """A choice of the Performance page: a name and value of PerformanceView."""
+
+    field: str
+    value: str | int | tuple[TimingFile, ...]
+
+
+@dataclass(frozen=True)
 class Opened:
     """A link, or a pattern of the gallery: another work, with notes on what could not be honoured."""
 
@@ -152,6 +169,8 @@ Event = (
     | Looked
     | CaptureChosen
     | FitSet
+    | ReachSet
+    | PerformanceSet
     | Opened
     | Undo
     | Redo

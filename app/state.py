@@ -23,7 +23,9 @@ from .events import (
     HeadChosen,
     Looked,
     Opened,
+    PerformanceSet,
     ProblemSet,
+    ReachSet,
     Redo,
     TargetChosen,
     TensorsSet,
@@ -35,6 +37,8 @@ from .events import (
 )
 from .families import FAMILIES, family_of
 from .fit_spec import FitSpec
+from .performance_view import PerformanceView
+from .reach_view import ReachView
 from .work import MAX_BESIDE, Work
 
 KEPT = 100  # steps of undo
@@ -53,6 +57,7 @@ class State:
     - target: which export is shown; head_dim, kv_heads: of the tensors it is for, 0 KV heads for one a query head.
     - look_layer, look_head: whose attention the Quality page shows.
     - capture: key of the capture that is measured on, "" for the bundled one; fit: the Fit page's form.
+    - reach, performance: what these pages look at.
     - notes: what of a link could not be honoured.
     """
 
@@ -72,6 +77,8 @@ class State:
     look_head: int = 0
     capture: str = ""
     fit: FitSpec = FitSpec()
+    reach: ReachView = ReachView()
+    performance: PerformanceView = PerformanceView()
     notes: tuple[str, ...] = ()
 
     @property
@@ -136,6 +143,10 @@ def reduce(state: State, event: Event) -> State:
             return replace(state, capture=key, look_layer=-1, look_head=0)
         case FitSet(field, value):
             return replace(state, fit=replace(state.fit, **{field: value}))
+        case ReachSet(field, value):
+            return replace(state, reach=replace(state.reach, **{field: value}))
+        case PerformanceSet(field, value):
+            return replace(state, performance=replace(state.performance, **{field: value}))
         case Opened(work, notes):
             work = replace(work, beside=work.beside or state.shown.beside)
             return replace(_edited(state, work, ""), viewport=None, asked=None, head=0, notes=notes)
