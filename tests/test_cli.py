@@ -87,9 +87,9 @@ class TestRead:
     def test_what_is_no_mask(self, tmp_path, capsys):
         file = tmp_path / "mask.npy"
         np.save(file, np.array([{"a": 1}], dtype=object), allow_pickle=True)
-        assert "no .npy array that holds plain numbers" in refused(capsys, "read", str(file))
+        assert "plain row-major numbers are read, never objects" in refused(capsys, "read", str(file))
         file.write_bytes(b"")
-        assert "ends early" in refused(capsys, "read", str(file))
+        assert "expected a mask as numpy.save" in refused(capsys, "read", str(file))
         file.write_bytes(b"\x93NUMPY\x01\x00")
         assert "no .npy array" in refused(capsys, "read", str(file))
 

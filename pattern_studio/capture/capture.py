@@ -99,12 +99,14 @@ class Capture:
         return next(iter(self.layers.values())).q.dtype
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes a `pattern-studio-capture/1` file; the same capture gives the same bytes.
+        """Writes a `pattern-studio-capture/1` file: .npz where the path ends so, else safetensors.
+
+        The same capture gives the same bytes.
 
         Raises:
-            StudioError: the path can't be written.
+            StudioError: the path can't be written, or the capture is bfloat16 and the file .npz.
         """
-        data = encode(self)
+        data = encode(self, npz=os.fspath(path).endswith(".npz"))
         try:
             Path(path).write_bytes(data)
         except (OSError, ValueError) as error:

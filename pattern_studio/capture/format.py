@@ -1,8 +1,8 @@
 """The file format `pattern-studio-capture/1`.
 
-A safetensors file with tensors `layers.{L}.q`, `.k` and `.v` [heads, tokens, head_dim] (k and v may have fewer heads)
-and exactly these metadata, all strings: format, model, text, tokens (a JSON list, one string per position), scale,
-causal (`true` or `false`), dtype.
+A safetensors file, or the same as .npz (see npz.py), with tensors `layers.{L}.q`, `.k` and `.v`
+[heads, tokens, head_dim] (k and v may have fewer heads) and exactly these metadata, all strings: format, model, text,
+tokens (a JSON list, one string per position), scale, causal (`true` or `false`), dtype.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from torch import Tensor
 
 from pattern_studio.capture.container import read_container, write_container
 from pattern_studio.capture.layer import LayerCapture
+from pattern_studio.capture.npz import is_npz, read_npz, write_npz
 from pattern_studio.errors import StudioError
 
 if TYPE_CHECKING:
@@ -47,8 +48,8 @@ def metadata_of(
     }
 
 
-def encode(capture: Capture) -> bytes:
-    """The file's bytes; the same capture gives the same bytes."""
+def encode(capture: Capture, npz: bool = False) -> bytes:
+    """The file's bytes, safetensors or .npz; the same capture gives the same bytes."""
     metadata = metadata_of(
         capture.model, capture.text, capture.tokens, capture.scale, capture.causal, dtype_name(capture.dtype)
     )
@@ -58,16 +59,16 @@ def encode(capture: Capture) -> bytes:
         for number, layer in capture.layers.items()
         for name, tensor in layer.named().items()
     }
-    return write_container(tensors, metadata)
+    return (write_npz if npz else write_container)(tensors, metadata)
 
 
 def decode(source: str | os.PathLike[str] | bytes) -> dict[str, Any]:
     """The fields of a Capture from a file's path or bytes; Capture itself checks that they agree.
 
     Raises:
-        StudioError: no safetensors file, another format or version, or keys, metadata or tensors that don't fit it.
+        StudioError: another kind of file, another format or version, or keys, metadata or tensors that don't fit it.
     """
-    tensors, metadata = read_container(source)
+    tensors, metadata = (read_npz if is_npz(source) else read_container)(source)
     fields = _fields(metadata)
     for key, tensor in tensors.items():
         if dtype_name(tensor.dtype) != metadata["dtype"]:

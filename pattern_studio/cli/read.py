@@ -58,9 +58,9 @@ def _exported(options: argparse.Namespace) -> None:
 
 
 def _array(file: Path) -> np.ndarray:
+    from ..reading import mask_in
+
     try:
-        return np.load(file, allow_pickle=False)
-    except ValueError as error:
-        raise StudioError(f"{file} is no .npy array that holds plain numbers: {error}; save one with np.save") from None
-    except EOFError:
-        raise StudioError(f"{file} ends early: it is no whole .npy array; save it again with np.save") from None
+        return mask_in(file.read_bytes())
+    except StudioError as error:
+        raise StudioError(f"{file}: {error}") from None

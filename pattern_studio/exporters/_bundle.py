@@ -24,6 +24,7 @@ from ._frame import readable
 
 MAX_BYTES = 4 << 30  # of a file that is read: it is held in memory as a whole
 MAX_HEADER = 16 << 20  # bytes of the JSON header
+MAX_MEMBERS = 10_000  # the list of a zip file's members takes ten times its place in the file
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the oldest date that a zip file can state
 
 
@@ -46,13 +47,13 @@ def pack(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> bytes
 
 def unpack(source: bytes) -> tuple[Any, dict[str, NDArray[Any]]]:
     """The header (any JSON value) and the arrays of such a file, copied; StudioError for anything else."""
-    members = _members(readable(source, MAX_BYTES))
+    members = members_of(readable(source, MAX_BYTES))
     if "header" not in members:
         raise StudioError("expected an .npz file with a header, got one without; export it again with Pattern Studio")
-    text = _array("header", members.pop("header"))
+    text = npy("header", members.pop("header"))
     if text.dtype != np.uint8 or text.ndim != 1 or len(text) > MAX_HEADER:
         raise StudioError(f"expected a header of at most {MAX_HEADER:,} bytes of text; export the file again")
-    return parsed(text.tobytes()), {name: _array(name, data) for name, data in members.items()}
+    return parsed(text.tobytes()), {name: npy(name, data) for name, data in members.items()}
 
 
 def parsed(text: bytes) -> Any:
@@ -67,18 +68,40 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON")
 
 
-def _members(source: bytes) -> dict[str, bytes]:
+def members_of(source: bytes, most: int = 0) -> dict[str, bytes]:
+    """The members of a zip file by name, without the suffix .npy; StudioError for anything else.
+
+    Members are stored; compressed ones are read where they state and have at most `most` bytes together.
+    """
+    # Counted before the list is read; nothing else in a file has these four bytes so often.
+    if (count := source.count(b"PK\x01\x02")) > MAX_MEMBERS:
+        raise StudioError(f"expected an .npz file of at most {MAX_MEMBERS:,} members, got {count:,}; get it again")
     try:
         with zipfile.ZipFile(io.BytesIO(source)) as file:
             infos = file.infolist()
-            if any(info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1 for info in infos):
-                raise StudioError("expected an .npz file with stored members, got compressed or locked ones")
-            if sum(info.file_size for info in infos) > len(source):
+            if any(info.filename.endswith(".pkl") for info in infos):
+                raise StudioError(
+                    "expected an .npz file, got a zip file with a pickle, as torch.save writes it; it is not opened, "
+                    "since a pickle can run code: save the arrays with numpy.savez or safetensors"
+                )
+            plain = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) if most else (zipfile.ZIP_STORED,)
+            if any(info.compress_type not in plain or info.flag_bits & 1 for info in infos):
+                raise StudioError(
+                    "expected an .npz file with stored members, got compressed or locked ones; save it with numpy.savez"
+                )
+            stated = sum(info.file_size for info in infos)
+            packed = any(info.compress_type != zipfile.ZIP_STORED for info in infos)
+            if packed and stated > most:
+                raise StudioError(
+                    f"expected an .npz file that unpacks to at most {most:,} bytes, got one that states {stated:,}; "
+                    "save less, or uncompressed with numpy.savez"
+                )
+            if not packed and stated > len(source):
                 raise StudioError("the .npz file claims more data than it has: it is damaged; export it again")
             names = [info.filename.removesuffix(".npy") for info in infos]
             if len(set(names)) < len(names):
                 raise StudioError("the .npz file has two members of one name; export it again")
-            return {name: file.read(info) for name, info in zip(names, infos, strict=True)}
+            return {name: _content(file, info) for name, info in zip(names, infos, strict=True)}
     except StudioError:
         raise
     except Exception as error:  # a zip reader meets hostile bytes: whatever it stumbles over, the file is no good
@@ -87,7 +110,14 @@ def _members(source: bytes) -> dict[str, bytes]:
         ) from None
 
 
-def _array(name: str, data: bytes) -> NDArray[Any]:
+def _content(file: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
+    """What a member holds. Read to its stated size: without a number all of it is unpacked before it is cut."""
+    with file.open(info) as member:
+        return member.read(info.file_size) + member.read(1)  # the last read meets the end, and checks the checksum
+
+
+def npy(name: str, data: bytes) -> NDArray[Any]:
+    """The array in the bytes of an .npy file, copied; StudioError, which calls it by its name, for anything else."""
     stream = io.BytesIO(data)
     try:
         if np.lib.format.read_magic(stream) != (1, 0):
@@ -97,7 +127,11 @@ def _array(name: str, data: bytes) -> NDArray[Any]:
         raise StudioError(f"member {short(name)} is no .npy array ({str(error)[:80]}); get the file again") from None
     payload = data[stream.tell() :]
     if dtype.hasobject or dtype.fields is not None or fortran or dtype.itemsize == 0:
-        raise StudioError(f"member {short(name)} is of dtype {short(str(dtype))}: plain row-major numbers are read")
+        order, remedy = (", column by column", "numpy.ascontiguousarray") if fortran else ("", "numpy.asarray")
+        raise StudioError(
+            f"member {short(name)} is of dtype {short(str(dtype))}{order}: plain row-major numbers are read, never "
+            f"objects, which are pickles; convert it with {remedy}"
+        )
     if any(size < 0 for size in shape) or math.prod(shape) * dtype.itemsize != len(payload):
         raise StudioError(
             f"member {short(name)} claims shape {short(shape)} of {dtype}, but has {len(payload)} bytes; get it again"

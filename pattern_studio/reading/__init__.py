@@ -4,6 +4,7 @@ The result is named primitives where they fit exactly, and else `blocks(...)`, w
 it is. Every reading is lowered again and compared with the mask before it is returned.
 """
 
+from .mask_file import mask_in
 from .masks import Reading, read_block_mask, read_mask, read_mask_mod
 
-__all__ = ["Reading", "read_block_mask", "read_mask", "read_mask_mod"]
+__all__ = ["Reading", "mask_in", "read_block_mask", "read_mask", "read_mask_mod"]

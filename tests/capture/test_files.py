@@ -68,7 +68,7 @@ def with_value(value: float) -> torch.Tensor:
 HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     "empty": (lambda: b"", "expected a safetensors file, got 0 bytes .* truncated or of another type; get it again"),
     "a pickle": (lambda: b"\x80\x04\x95\x10" + b"\x00" * 7 + b"\xff" * 9, "expected a safetensors file, got 20 bytes"),
-    "a zip": (lambda: b"PK\x03\x04" + bytes(range(60)), "expected a safetensors file, got 64 bytes"),
+    "a zip": (lambda: b"PK\x03\x04" + bytes(range(60)), "expected an .npz file, got a damaged or other one"),
     "cut in the header": (lambda: file()[:40], "got 40 bytes that can't hold the header they announce"),
     "cut in the data": (lambda: file()[:-4], r"'layers.3.v' ends at byte 384, but the file has 380 .* truncated"),
     "bytes left over": (lambda: file() + b"1234", "got a damaged one .*; get it again"),
