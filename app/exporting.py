@@ -37,6 +37,11 @@ def is_long(work: Work) -> bool:
     return max(work.q_len, work.kv_len or 0) > LONG
 
 
+def kv_heads(state: State) -> int:
+    """The KV heads that an export is for: as many as query heads unless fewer are said."""
+    return min(state.kv_heads or state.shown.heads, state.shown.heads)
+
+
 def fidelities_job(visitor: str, state: State) -> Future[dict[str, Fidelity]]:
     """How faithfully each target holds what is shown, by target; nothing where the problem is long."""
     key, pattern, long = compute.key_of(state.shown, state.pattern), state.pattern, is_long(state.shown)
@@ -69,12 +74,12 @@ def export_job(visitor: str, state: State, allow: tuple[str, ...]) -> Future[Exp
 def doctor_job(visitor: str, state: State) -> Future[Diagnosis]:
     """The doctor on the chosen target, on its way."""
     key = compute.key_of(state.shown, state.pattern)
-    tensors, to, pattern = (state.head_dim, state.kv_heads), state.target, state.pattern
+    tensors, to, pattern = (state.head_dim, kv_heads(state)), state.target, state.pattern
 
     def work() -> Diagnosis:
         _, problem, block, layer = key
         try:
-            return doctor(pattern, problem, block, to, layer=layer, head_dim=tensors[0], kv_heads=tensors[1] or None)
+            return doctor(pattern, problem, block, to, layer=layer, head_dim=tensors[0], kv_heads=tensors[1])
         except RecursionError:
             raise StudioError(compute.TOO_DEEP) from None
         except MemoryError:
@@ -118,8 +123,8 @@ def _same(work: Work, shown: Work) -> bool:
 def matrix() -> dict[str, Any]:
     """The compatibility matrix as `python -m gallery.matrix` wrote it.
 
-    `tokens`, `heads` and `blocks` say what was tried; `presets` holds by name the `text` and the `cells` by target, each
-    with `kind` (as Fidelity's), `block`, and `added` (pairs added in per cent of the pattern's) or `reason`.
+    `tokens`, `heads` and `blocks` say what was tried; `presets` holds by name the `text` and the `cells` by target,
+    each with `kind` (as Fidelity's), `block`, and `added` (pairs added in per cent of the pattern's) or `reason`.
 
     >>> matrix()["presets"]["mistral"]["cells"]["natten"]["kind"]
     'exact'

@@ -2,21 +2,24 @@
 
     python -m gallery.matrix
 
-writes compatibility.md. A cell is the best of three block sizes: most targets have their favourite, and what matters is
-whether there is one.
+writes compatibility.md, and app/static/compatibility.json for the app's Export page. A cell is the best of three block
+sizes: most targets have their favourite, and what matters is whether there is one.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pattern_studio as ps
 from pattern_studio.exporters import TARGETS, Fidelity, check
 from pattern_studio.presets import PRESETS
 
 TABLE = Path(__file__).parent / "compatibility.md"
+PACKAGED = Path(__file__).parents[1] / "app" / "static" / "compatibility.json"  # the gallery is not in the wheel
 TOKENS = 1024
 HEADS = 4
 LAYER = 0
@@ -92,12 +95,40 @@ def row(name: str) -> dict[str, Cell]:
     return {to: cell(pattern, to) for to in targets()}
 
 
-def markdown() -> str:
+def rows() -> dict[str, dict[str, Cell]]:
+    """The whole matrix: preset -> target -> cell. Takes minutes."""
+    return {name: row(name) for name in PRESETS}
+
+
+def packaged(found: dict[str, dict[str, Cell]]) -> dict[str, Any]:
+    """The matrix as values that JSON can hold."""
+    return {
+        "tokens": TOKENS,
+        "heads": HEADS,
+        "layer": LAYER,
+        "blocks": list(BLOCKS),
+        "presets": {
+            name: {"text": text_of(name), "cells": {to: _packaged(one) for to, one in cells.items()}}
+            for name, cells in found.items()
+        },
+    }
+
+
+def _packaged(one: Cell) -> dict[str, Any]:
+    known: dict[str, Any] = {"kind": one.fidelity.kind, "block": one.block}
+    if one.fidelity.kind == "unsupported":
+        return known | {"reason": one.fidelity.reason}
+    share = {"cover": "added", "lossy": "dropped"}
+    if one.fidelity.kind in share:
+        known[share[one.fidelity.kind]] = float(f"{100 * one.fidelity.pairs / one.pairs:.3g}")
+    return known
+
+
+def markdown(found: dict[str, dict[str, Cell]]) -> str:
     """The matrix as Markdown, with every reason below it."""
     reasons: dict[str, int] = {}
     lines = []
-    for name in PRESETS:
-        cells = row(name)
+    for name, cells in found.items():
         shown = [f"`{name}`"]
         for one in cells.values():
             why = one.fidelity.reason
@@ -146,8 +177,10 @@ def kept() -> dict[str, dict[str, str]]:
 
 
 def main() -> None:
-    """Write compatibility.md."""
-    TABLE.write_text(markdown())
+    """Write compatibility.md and compatibility.json."""
+    found = rows()
+    TABLE.write_text(markdown(found))
+    PACKAGED.write_text(json.dumps(packaged(found), indent=1) + "\n")
     print(f"{TABLE}: {len(PRESETS)} presets, {len(targets())} targets")
 
 

@@ -6,7 +6,9 @@ import streamlit as st
 
 from pattern_studio.exporters import TARGETS, Export
 
-from .. import compute
+from .. import compute, exporting
+from ..events import TargetChosen
+from ..session import sends
 from ..state import State
 
 
@@ -19,6 +21,10 @@ def popover(state: State) -> None:
 
 
 def _exact(state: State) -> None:
+    if exporting.is_long(state.shown):
+        st.markdown(f"Beyond {exporting.LONG:,} tokens some files take minutes: the Export page writes one at a time.")
+        st.button("Open the Export page", key="to export", on_click=sends(TargetChosen(state.target), "Export"))
+        return
     st.markdown("These hold exactly the same pairs:")
     others = 0
     for name, target in TARGETS.items():
