@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pattern_studio.archive import MAX_BYTES, pack, unpack
 from pattern_studio.capture.container import reason
 from pattern_studio.errors import StudioError
 
@@ -49,8 +50,6 @@ def read_npz(source: str | os.PathLike[str] | bytes) -> tuple[dict[str, Tensor],
     >>> tensors["x"].shape, metadata
     (torch.Size([2, 3]), {'made': 'by hand'})
     """
-    from pattern_studio.exporters._bundle import MAX_BYTES, unpack  # the one reader of hostile .npz files
-
     if not isinstance(source, bytes):
         try:
             if (size := Path(source).stat().st_size) > MAX_BYTES:
@@ -72,8 +71,6 @@ def write_npz(tensors: dict[str, Tensor], metadata: dict[str, str]) -> bytes:
     Raises:
         StudioError: a tensor is bfloat16, which numpy does not have.
     """
-    from pattern_studio.exporters._bundle import pack
-
     for name, tensor in tensors.items():
         if tensor.dtype == torch.bfloat16:
             raise StudioError(

@@ -6,8 +6,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from ..archive import members_of, npy
 from ..errors import StudioError
-from ..exporters._bundle import members_of, npy
 
 MAX_BYTES = 64 << 20  # of a mask, packed or not: one byte a pair, 8,192 x 8,192 tokens
 _ZIP, _NPY = b"PK", b"\x93NUMPY"
