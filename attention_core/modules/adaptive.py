@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, NoReturn
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-import pattern_studio as ps
 from pattern_studio.errors import StudioError
-from pattern_studio.learned import BlockGate, live_mass, mass_loss
+from pattern_studio.learned import BlockGate, Narrowed, live_mass, mass_loss
 
-from ..ops import block_sparse_attention
-from ..plan import Plan, plan
-from ..plan_from_mask import plan_from_mask
+from .adapting import narrowed_by
+from .content import ContentChoice
+from .masks import read_masks
+from .multihead import BlockSparseMultiheadAttention
+from .plan_cache import PlanCache
 from .projection import projected
+from .source import PatternSource
 
 
 @dataclass(frozen=True)
@@ -26,7 +30,7 @@ class Kept:
     block_density: float
 
 
-class AdaptiveBlockSparseMultiheadAttention(nn.MultiheadAttention):
+class AdaptiveBlockSparseMultiheadAttention(BlockSparseMultiheadAttention):
     """nn.MultiheadAttention whose tiles are chosen anew for every input, item and head.
 
     The gate (`pattern_studio.learned.BlockGate`) predicts each tile's share of its rows' attention from
@@ -38,12 +42,15 @@ class AdaptiveBlockSparseMultiheadAttention(nn.MultiheadAttention):
     passes no gradient; `gate_loss(...)` is what trains the gate, beside the model's own loss or after it.
     Parameters are those of nn.MultiheadAttention, whose weights load with `strict=False`, and the gate's.
 
-    Padded batches and attention masks are refused: under `is_causal` padding on the right changes no real
-    row. A choice looks at all queries of a block, so a query's tiles can depend on later queries in its block.
+    Masks are nn.MultiheadAttention's and obeyed exactly: what they block is neither read by the gate nor
+    chosen nor attended; they are read on the host, so on a GPU the call waits for them, and without them
+    nothing waits. Where query and key are one tensor, rows of padding have no part in a choice either and
+    give `out_proj.bias`. A choice looks at all queries of a block, so a query's tiles can depend on later
+    queries in its block.
 
     >>> attention = create_adaptive_sparse_multihead_attention(32, 4, quality_threshold=0.9, block=16)
     >>> x = torch.randn(2, 100, 32)
-    >>> out, _ = attention(x, x, x, is_causal=True)
+    >>> out, _ = attention(x, is_causal=True)
     >>> out.shape
     torch.Size([2, 100, 32])
     """
@@ -61,101 +68,185 @@ class AdaptiveBlockSparseMultiheadAttention(nn.MultiheadAttention):
         bias: bool = True,
         batch_first: bool = True,
         backend: str = "auto",
+        deterministic: bool = False,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(embed_dim, num_heads, dropout, bias, batch_first=batch_first, device=device, dtype=dtype)
-        # nn.TransformerEncoderLayer asks for this before it goes around a module's forward.
-        self._qkv_same_embed_dim = False
-        if (quality_threshold is None) == (density is None):
-            raise StudioError(
-                f"give either quality_threshold or density, got {quality_threshold!r} and {density!r}: a predicted "
-                "mass or a budget decides how much is kept"
-            )
-        self.quality_threshold, self.density, self.sinks, self.backend = quality_threshold, density, sinks, backend
+        super().__init__(
+            embed_dim,
+            num_heads,
+            dropout,
+            bias,
+            batch_first=batch_first,
+            device=device,
+            dtype=dtype,
+            pattern="dense",
+            block=block,
+            backend=backend,
+            deterministic=deterministic,
+            plan_cache=PlanCache(2),  # for what it is measured against
+        )
+        self._content = ContentChoice(density, quality_threshold, self.source.block, sinks)
         self.gate = BlockGate(num_heads, num_heads, self.head_dim, block).to(device)
 
-    def forward(  # type: ignore[override]  # masks are refused, so fewer arguments
+    def forward(
         self,
         query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        key_padding_mask: None = None,
+        key: Tensor | None = None,
+        value: Tensor | None = None,
+        key_padding_mask: Tensor | None = None,
         need_weights: bool = False,
-        attn_mask: None = None,
-        *,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
         is_causal: bool = False,
-    ) -> tuple[Tensor, None]:
-        """(output, None); inputs [batch, length, embed_dim], or [length, batch, embed_dim] without batch_first."""
-        if key_padding_mask is not None or attn_mask is not None or need_weights:
-            raise StudioError(
-                "the adaptive module takes no key_padding_mask, attn_mask or need_weights=True: right padding needs no "
-                "mask under is_causal=True; for other masks use BlockSparseMultiheadAttention"
-            )
-        q, k, v = self._heads(query, key, value)
-        made = self._plan(q, k, is_causal)
-        dropout = self.dropout if self.training else 0.0
-        out = block_sparse_attention(q, k, v, made, backend=self.backend, dropout_p=dropout)
-        out = self.out_proj(out.transpose(1, 2).flatten(2))
-        return (out if self.batch_first else out.transpose(0, 1)), None
+        *,
+        docs: Sequence[int] | Sequence[Sequence[int]] | Tensor | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """(output, weights) as of nn.MultiheadAttention; weights are None unless asked for, which is not the default.
 
-    def gate_loss(self, query: Tensor, key: Tensor, *, is_causal: bool = False) -> Tensor:
+        Without key and value they are the query. `docs` are refused: give an attn_mask.
+        """
+        key = query if key is None else key
+        value = key if value is None else value
+        options = {"average_attn_weights": average_attn_weights, "is_causal": is_causal, "docs": docs}
+        return super().forward(query, key, value, key_padding_mask, need_weights, attn_mask, **options)
+
+    @property
+    def density(self) -> float | None:
+        """The share of each head's visible tiles that is kept, None where a threshold decides."""
+        return self._given.density
+
+    @property
+    def quality_threshold(self) -> float | None:
+        """The predicted mass that each row of tiles reaches, None where a density decides."""
+        return self._given.quality_threshold
+
+    @property
+    def _given(self) -> ContentChoice:
+        assert self._content is not None  # never turned off
+        return self._content
+
+    def set_adaptive(
+        self,
+        enabled: bool = True,
+        *,
+        density: float | None = None,
+        quality_threshold: float | None = None,
+        sinks: int = 1,
+    ) -> None:
+        """Choose by another density or quality_threshold from the next call on; it can't be turned off."""
+        if not enabled:
+            raise StudioError(
+                "this module always chooses its tiles from content; for a pattern make a BlockSparseMultiheadAttention"
+            )
+        if density is None and quality_threshold is None:
+            density, quality_threshold = self.density, self.quality_threshold
+        super().set_adaptive(density=density, quality_threshold=quality_threshold, sinks=sinks)
+
+    def set_pattern(self, pattern: Any) -> NoReturn:
+        """Refused: tiles are chosen from content."""
+        raise StudioError(
+            f"this module chooses its tiles from content and takes no pattern, got {pattern}; make a "
+            "BlockSparseMultiheadAttention for it"
+        )
+
+    def gate_loss(
+        self,
+        query: Tensor,
+        key: Tensor | None = None,
+        *,
+        key_padding_mask: Tensor | None = None,
+        attn_mask: Tensor | None = None,
+        is_causal: bool = False,
+    ) -> Tensor:
         """KL(dense block mass || predicted) in nats, a scalar whose gradient reaches the gate alone.
 
         Costs a dense q k product, taken a block of queries at a time: memory grows with length, not its square.
         """
+        key = query if key is None else key
         with torch.no_grad():
-            q, k, _ = self._heads(query, key, key)
-            target = live_mass(q, k, self.gate.tiling(q, k, is_causal), scale=self.gate.scale)
-        return mass_loss(self.gate(q, k, causal=is_causal), target)
+            q, k, narrowed, causal = self._read(query, key, key_padding_mask, attn_mask, is_causal)
+            tiling = self.gate.tiling(q, k, causal)
+            target = live_mass(q, k, tiling, scale=self.gate.scale, narrowed=narrowed)
+        return mass_loss(self.gate(q, k, causal=causal, narrowed=narrowed), target)
 
     @torch.no_grad()
-    def measured(self, query: Tensor, key: Tensor, *, is_causal: bool = False) -> Kept:
-        """What the choice for this input keeps, from the LSE of the chosen and of all keys. Waits for the device."""
-        q, k, _ = self._heads(query, key, key)
-        made = self._plan(q, k, is_causal)
-        size = {"q_len": q.shape[2], "kv_len": k.shape[2], "block": self.gate.block}
-        dense = plan(ps.lower(ps.causal if is_causal else ps.dense, **size), q.device)
-        kept, whole = (
-            block_sparse_attention(q, k, k, each, return_lse=True, backend=self.backend)[1].double()
-            for each in (made, dense)
-        )
-        recall = torch.exp(kept - whole).flatten()
-        tiling = self.gate.tiling(q, k, is_causal)
-        visible = tiling.visible(q.device).sum() * q.shape[0] * q.shape[1]
-        share = self._choice(q, k, is_causal).sum() / visible
+    def measured(
+        self,
+        query: Tensor,
+        key: Tensor | None = None,
+        *,
+        key_padding_mask: Tensor | None = None,
+        attn_mask: Tensor | None = None,
+        is_causal: bool = False,
+    ) -> Kept:
+        """What the choice for this input keeps, from the LSE of the chosen and of all keys. Waits for the device.
+
+        Rows that see no key under the masks are not counted, nor, in self-attention, rows of padding.
+        """
+        key = query if key is None else key
+        options = {"key_padding_mask": key_padding_mask, "attn_mask": attn_mask, "is_causal": is_causal}
+        everything = PatternSource("dense", block=self.source.block, cache=self.source.cache)
+        kept, whole = (self._compute(s, query, key, key, **options)[1].double() for s in (self.source, everything))
+        q, k, narrowed, causal = self._read(query, key, key_padding_mask, attn_mask, is_causal)
+        seen = whole > -torch.inf
+        if narrowed is not None and narrowed.rows is not None:
+            seen = seen & narrowed.rows[:, None]
+        recall = torch.exp(kept[seen] - whole[seen])
+        tiling = self.gate.tiling(q, k, causal)
+        visible = tiling.visible(q.device)[:, None] if narrowed is None else narrowed.visible(tiling, q.device)
+        tiles = self._choose(q, k, causal, narrowed)[0]
+        share = tiles.sum() / visible.expand_as(tiles).sum()
         return Kept(float(recall.mean()), float(torch.quantile(recall, 0.01)), float(share))
 
-    def _heads(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        for name, x in (("query", query), ("key", key), ("value", value)):
-            if x.ndim != 3 or x.shape[-1] != self.embed_dim:
-                raise StudioError(f"{name} must be [batch, length, {self.embed_dim}], got {list(x.shape)}")
-        if not self.batch_first:
-            query, key, value = (x.transpose(0, 1) for x in (query, key, value))
-        return projected(self, query, key, value)
+    def _read(
+        self, query: Tensor, key: Tensor, key_padding_mask: Tensor | None, attn_mask: Tensor | None, is_causal: bool
+    ) -> tuple[Tensor, Tensor, Narrowed | None, bool]:
+        """q and k by head, what masks leave of them, and whether causality is left to us."""
+        self._check(query, key, key)
+        alike = query is key
+        if query.ndim == 2:
+            query, key = query[None], key[None]
+            key_padding_mask = None if key_padding_mask is None else key_padding_mask[None]
+        elif not self.batch_first:
+            query, key = query.transpose(0, 1), key.transpose(0, 1)
+        q, k, _ = projected(self, query, key, key)
+        masks = read_masks(attn_mask, key_padding_mask, len(q), self.num_heads, q.shape[2], k.shape[2])
+        return q, k, narrowed_by(masks, alike), is_causal and attn_mask is None
 
-    def _choice(self, q: Tensor, k: Tensor, causal: bool) -> Tensor:
-        return self.gate.choose(
+    def _choose(self, q: Tensor, k: Tensor, causal: bool, narrowed: Narrowed | None) -> tuple[Tensor, tuple[int, int]]:
+        chosen = self.gate.choose(
             q,
             k,
             density=self.density,
             quality_threshold=self.quality_threshold,
-            sinks=self.sinks,
+            sinks=self._given.sinks,
             diagonal=q.shape[2] == k.shape[2],
             causal=causal,
+            narrowed=narrowed,
         )
-
-    def _plan(self, q: Tensor, k: Tensor, causal: bool) -> Plan:
-        mask = self._choice(q, k, causal)
-        return plan_from_mask(mask, q_len=q.shape[2], kv_len=k.shape[2], block=self.gate.block, causal=causal)
+        return chosen, self.gate.block
 
 
 def create_adaptive_sparse_multihead_attention(
-    embed_dim: int, num_heads: int, quality_threshold: float = 0.95, **options
+    embed_dim: int,
+    num_heads: int,
+    quality_threshold: float = 0.95,
+    *,
+    segment_lengths: Sequence[int] | None = None,
+    dilation_rates: Sequence[int] | None = None,
+    **options: Any,
 ) -> AdaptiveBlockSparseMultiheadAttention:
     """The adaptive module by the guide's name: a row keeps the fewest tiles whose predicted mass reaches the threshold.
+
+    The guide's `segment_lengths` and `dilation_rates` fix a pattern and are refused: here content decides.
 
     >>> create_adaptive_sparse_multihead_attention(64, 4).quality_threshold
     0.95
     """
+    if segment_lengths is not None or dilation_rates is not None:
+        raise StudioError(
+            "segment_lengths and dilation_rates fix a pattern, and this module chooses from content: leave them out, "
+            "or give them to create_block_sparse_multihead_attention()"
+        )
     return AdaptiveBlockSparseMultiheadAttention(embed_dim, num_heads, quality_threshold=quality_threshold, **options)

@@ -94,7 +94,7 @@ def read_items(
 
     Reads the masks' values, so on a GPU it waits for them.
     """
-    causal = may_name and allowed is not None and _is_causal(allowed)
+    causal = may_name and allowed is not None and is_causal_table(allowed)
     allowed = None if causal else allowed
     if padding is None and allowed is None and (docs is None or len(docs) == 1):
         return (Item(docs=None if docs is None else tuple(docs[0].tolist())),), causal
@@ -108,7 +108,7 @@ def read_items(
     return (items if len(set(items)) > 1 else items[:1] or (Item(),)), causal
 
 
-def _is_causal(allowed: Tensor) -> bool:
+def is_causal_table(allowed: Tensor) -> bool:
     """A mask that decoders pass at every call: named, it costs tiles instead of a table of pairs."""
     batch, heads, q_len, kv_len = allowed.shape
     if batch != 1 or heads != 1 or q_len != kv_len or not q_len:

@@ -21,6 +21,11 @@ class Masks:
     allowed: Tensor | None = None
     bias: Tensor | None = None
 
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to say."""
+        return self.padding is None and self.allowed is None and self.bias is None
+
 
 def read_masks(
     attn_mask: Tensor | None, key_padding_mask: Tensor | None, batch: int, heads: int, q_len: int, kv_len: int

@@ -13,18 +13,18 @@ from torch.nn import functional
 import pattern_studio as ps
 from pattern_studio.errors import StudioError
 
+from .adapting import Adaptive
 from .attend import attend, pattern_mask
 from .conditions import document_table
 from .dense import check_cells, dense_attention
 from .masks import Masks, read_masks
 from .plan_cache import PlanCache
 from .projection import heads_of, projected
-from .reporting import Reporting
 from .source import ByProblem, PatternSource
 from .stats import PerformanceMonitor
 
 
-class BlockSparseMultiheadAttention(Reporting, nn.MultiheadAttention):
+class BlockSparseMultiheadAttention(Adaptive, nn.MultiheadAttention):
     """nn.MultiheadAttention that looks only at the pairs of a pattern.
 
     Arguments, parameters, state_dict, inputs, masks and results are those of nn.MultiheadAttention, so
@@ -42,6 +42,7 @@ class BlockSparseMultiheadAttention(Reporting, nn.MultiheadAttention):
     (nn.MultiheadAttention's default) returns true probabilities: both take memory for all pairs, and
     raise StudioError where those would be more than 2**30. With `add_bias_kv` and `add_zero_attn` the
     added keys are seen by every query; a pattern that draws among keys (random) counts them.
+    `set_adaptive()` chooses tiles from each call's own q and k instead, without more parameters.
 
     >>> import torch
     >>> attention = BlockSparseMultiheadAttention(64, 4, pattern="window(15, 15)", block=16, batch_first=True)
@@ -156,7 +157,7 @@ class BlockSparseMultiheadAttention(Reporting, nn.MultiheadAttention):
         training: bool,
     ) -> tuple[Tensor, Tensor | None, Tensor]:
         self._check(query, key, value)
-        batched = query.ndim == 3
+        batched, alike = query.ndim == 3, query is key
         if not batched:
             query, key, value = (x[None] for x in (query, key, value))
             key_padding_mask = None if key_padding_mask is None else key_padding_mask[None]
@@ -169,7 +170,10 @@ class BlockSparseMultiheadAttention(Reporting, nn.MultiheadAttention):
         causal = is_causal and attn_mask is None
         dropout = self.dropout if training else 0.0
         documents = document_table(docs)
-        if need_weights or masks.bias is not None:
+        if source is self.source and self.adaptive:
+            self._check_adaptive(documents, extra)
+            out, weights, lse = self._attend_chosen(q, k, v, masks, causal, alike, need_weights, dropout)
+        elif need_weights or masks.bias is not None:
             out, weights, lse = self._dense(source, q, k, v, masks, documents, causal, extra, dropout)
         else:
             out, lse = attend(

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from pattern_studio.errors import StudioError
+from pattern_studio.layout import BlockLayout
 
 from .config import SparsePatternConfig
 from .plan_cache import PlanCache
@@ -84,11 +85,11 @@ class Reporting:
         quality_score: from the last `measure()`; plan_hits and plan_misses: of the plan cache, which
         other modules may share.
         """
-        monitor, plan, cache = self.performance_monitor, self.source.latest, self.plan_cache.info()
+        monitor, layout, cache = self.performance_monitor, self._latest_layout(), self.plan_cache.info()
         return {
             "forwards": monitor.forwards,
             "avg_forward_time_ms": 1e3 * monitor.seconds / monitor.forwards if monitor.forwards else None,
-            **({"token_density": None, "block_density": None} if plan is None else densities(plan)),
+            **({"token_density": None, "block_density": None} if layout is None else densities(layout)),
             "avg_speedup": monitor.speedup,
             "quality_score": monitor.quality,
             "plan_hits": cache.hits,
@@ -102,11 +103,16 @@ class Reporting:
         """
         plans = self.plan_cache.plans()
         parameters = self.parameters() if isinstance(self, torch.nn.Module) else ()
-        plan = self.source.latest
-        block_density = None if plan is None else densities(plan)["block_density"]
+        layout = self._latest_layout()
+        block_density = None if layout is None else densities(layout)["block_density"]
         return {
             "parameter_bytes": sum(p.numel() * p.element_size() for p in parameters),
             "plan_bytes": sum(plan_bytes(p) for p in plans),
             "pattern_cache_size": len(plans),
             "theoretical_speedup": 1 / block_density if block_density else None,
         }
+
+    def _latest_layout(self) -> BlockLayout | None:
+        """What the last call ran, None before one and where the cache has dropped it."""
+        plan = self.source.latest
+        return None if plan is None else plan.layout

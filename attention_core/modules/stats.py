@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pattern_studio.layout import BlockLayout
+
 from ..plan import Plan
 
 
@@ -90,9 +92,9 @@ def timed(run: Callable[[], object], device: torch.device, repeats: int) -> floa
     return sorted(seconds)[len(seconds) // 2]
 
 
-def densities(plan: Plan) -> dict[str, float | None]:
-    """Achieved token and block density of a plan: shares of all pairs and of all tiles; None where there are none."""
-    layout, problem = plan.layout, plan.problem
+def densities(layout: BlockLayout) -> dict[str, float | None]:
+    """Achieved token and block density: shares of all pairs and of all tiles; None where there are none."""
+    problem = layout.problem
     pairs = problem.heads * problem.q_len * problem.kv_len
     tiles = problem.heads * layout.q_blocks * layout.kv_blocks
     return {

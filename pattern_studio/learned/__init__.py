@@ -15,6 +15,7 @@ from .fitted import Fitted, Measured
 from .gate import BlockGate
 from .live_mass import live_mass
 from .mean_query import mean_query
+from .narrowed import Narrowed
 from .pooled import pooled
 from .probes import Lines, probe_lines, probes
 from .schedule import DensitySchedule
@@ -37,6 +38,7 @@ __all__ = [
     "Fitted",
     "Lines",
     "Measured",
+    "Narrowed",
     "Quality",
     "Tiling",
     "antidiagonal",

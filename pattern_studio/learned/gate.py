@@ -8,6 +8,7 @@ from torch.nn.functional import pad
 
 from ..errors import StudioError
 from ..problem import block_shape, whole
+from .narrowed import Narrowed
 from .pooled import block_sums, no_autocast
 from .select import top_k, top_p
 from .tiling import Tiling, check_lengths
@@ -70,7 +71,14 @@ class BlockGate(nn.Module):
         self.distance = nn.Parameter(torch.zeros(heads, 2 + len(REACHES)))
 
     def forward(
-        self, q: Tensor, k: Tensor, *, causal: bool = True, q_offset: int | None = None, lengths: Tensor | None = None
+        self,
+        q: Tensor,
+        k: Tensor,
+        *,
+        causal: bool = True,
+        q_offset: int | None = None,
+        lengths: Tensor | None = None,
+        narrowed: Narrowed | None = None,
     ) -> Tensor:
         """Log of each tile's predicted share of its row's mass; a row adds up to 1.
 
@@ -78,6 +86,7 @@ class BlockGate(nn.Module):
             q: [batch, heads, q_len, head_dim], any floating dtype; k: [batch, kv_heads, kv_len, head_dim].
             causal, q_offset: as in `Tiling`.
             lengths: int64 [batch], where items are padded on the right; padding is not read.
+            narrowed: masks of any kind, in place of `lengths`.
 
         Returns:
             float32 [batch, heads, q_blocks, kv_blocks], -inf on tiles that are not visible; with gradients
@@ -85,21 +94,21 @@ class BlockGate(nn.Module):
         """
         tiling = self.tiling(q, k, causal, q_offset)
         check_lengths(lengths, q)
-        rows, queries = block_sums(q, self.pool[0], tiling.offset, lengths)
-        cols, keys = block_sums(k, self.pool[1], 0, lengths)
+        real = Narrowed.of_lengths(lengths, tiling) if narrowed is None else narrowed
+        rows, queries = block_sums(q, self.pool[0], real.rows)
+        cols, keys = block_sums(k, self.pool[1], real.keys)
         fine = Tiling(tiling.q_len, tiling.kv_len, self.pool, q_offset, causal)
         with no_autocast(q.device):
             queries = queries / rows[..., None]
             keys = (keys / cols[..., None]).repeat_interleave(self.heads // self.kv_heads, 1)
             asked = queries + queries @ self.query.float()  # computed in float32, whatever dtype a model was cast to
             told = keys + keys @ self.key.float()
-            scores = asked @ told.mT * self.scale + self._columns(k, lengths)[..., None, :]
-            near = self._near(fine, q.device, lengths)
+            scores = asked @ told.mT * self.scale + self._columns(k, real.keys)[..., None, :]
+            near = self._near(fine, q.device, real)
             scores = scores + (near @ self.distance.float().mT).movedim(-1, 1)  # [1 or batch, heads, rows, cols]
-        seen = fine.visible(q.device, lengths)[:, None]
+        seen = real.visible(fine, q.device)
         mass = torch.softmax(scores.masked_fill(~seen, OUT), -1) * seen
-        first, last = fine.rows(q.device, lengths)
-        height = (last - first + 1).clamp(min=0)[:, None, :, None].to(mass.dtype)
+        height = real.height(fine, q.device)[:, None, :, None].to(mass.dtype)
         tall, wide = (size // part for size, part in zip(self.block, self.pool, strict=True))
         mass = pad(
             mass * height, (0, tiling.kv_blocks * wide - mass.shape[-1], 0, tiling.q_blocks * tall - mass.shape[-2])
@@ -107,7 +116,7 @@ class BlockGate(nn.Module):
         height = pad(height, (0, 0, 0, tiling.q_blocks * tall - height.shape[-2]))
         total = mass.unflatten(-1, (tiling.kv_blocks, wide)).sum(-1).unflatten(-2, (tiling.q_blocks, tall)).sum(-2)
         total = total / height.unflatten(-2, (tiling.q_blocks, tall)).sum(-2).clamp(min=1)
-        return total.clamp(min=FAINT).log().masked_fill(~tiling.visible(q.device, lengths)[:, None], -torch.inf)
+        return total.clamp(min=FAINT).log().masked_fill(~real.visible(tiling, q.device), -torch.inf)
 
     @torch.no_grad()
     def choose(
@@ -123,6 +132,7 @@ class BlockGate(nn.Module):
         causal: bool = True,
         q_offset: int | None = None,
         lengths: Tensor | None = None,
+        narrowed: Narrowed | None = None,
     ) -> Tensor:
         """A hard choice, bool [batch, heads, q_blocks, kv_blocks]: by budget, or by predicted mass.
 
@@ -139,9 +149,9 @@ class BlockGate(nn.Module):
             )
         if isinstance(temperature, bool) or not isinstance(temperature, (int, float)) or not 0 < temperature < 1e6:
             raise StudioError(f"a temperature is a number above 0, got {temperature!r}; 1 is as trained")
-        scores = self(q, k, causal=causal, q_offset=q_offset, lengths=lengths) / temperature
+        scores = self(q, k, causal=causal, q_offset=q_offset, lengths=lengths, narrowed=narrowed) / temperature
         tiling = self.tiling(q, k, causal, q_offset)
-        kept = {"sinks": sinks, "diagonal": diagonal, "lengths": lengths}
+        kept = {"sinks": sinks, "diagonal": diagonal, "lengths": lengths, "narrowed": narrowed}
         if density is not None:
             return top_k(scores, tiling, density, **kept)
         assert quality_threshold is not None  # one of the two is given
@@ -157,24 +167,23 @@ class BlockGate(nn.Module):
             )
         return tiling
 
-    def _columns(self, k: Tensor, lengths: Tensor | None) -> Tensor:
+    def _columns(self, k: Tensor, real: Tensor | None) -> Tensor:
         """ln of the sum of exp(u . k) over each pool's keys, [batch, heads, cols]: one sharp key in it is enough."""
         tokens, size, share = k.shape[2], self.pool[1], self.heads // self.kv_heads
-        if lengths is not None:
-            own = torch.arange(tokens, device=k.device) < lengths[:, None]
-            k = torch.where(own[:, None, :, None], k, 0)
+        if real is not None:
+            k = torch.where(real[:, None, :, None], k, 0)
         told = (
             k.float() @ self.column.float().unflatten(0, (self.kv_heads, share)).mT
         )  # [batch, kv_heads, tokens, share]
         told = told.mT.flatten(1, 2)
-        if lengths is not None:
-            told = torch.where(own[:, None], told, OUT)
+        if real is not None:
+            told = torch.where(real[:, None], told, OUT)
         told = pad(told, (0, -tokens % size), value=OUT)
         return told.unflatten(-1, (told.shape[-1] // size, size)).logsumexp(-1)
 
-    def _near(self, fine: Tiling, device: torch.device, lengths: Tensor | None) -> Tensor:
+    def _near(self, fine: Tiling, device: torch.device, real: Narrowed) -> Tensor:
         """Distance features of pools [1 or batch, rows, cols, 4]: its logarithm, two reaches, the first key."""
-        row = fine.rows(device, lengths)[1][..., None]
+        row = real.last_rows(fine, device).clamp(min=0)[..., None]
         key = torch.arange(fine.kv_blocks, device=device) * fine.block[1]
         apart = (row - key).abs().float()
         first = (key == 0).float().expand_as(apart)

@@ -6,33 +6,42 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from .pooled import block_sums, by_group, hidden
+from .narrowed import Narrowed
+from .pooled import block_sums, by_group
 from .tiling import Tiling, check_lengths
 
 
 @torch.no_grad()
 def mean_query(
-    q: Tensor, k: Tensor, tiling: Tiling, *, scale: float | None = None, lengths: Tensor | None = None
+    q: Tensor,
+    k: Tensor,
+    tiling: Tiling,
+    *,
+    scale: float | None = None,
+    lengths: Tensor | None = None,
+    narrowed: Narrowed | None = None,
 ) -> Tensor:
     """Log of each tile's estimated attention mass: `ln sum exp(scale * mean(q in I) . k_j)` over the keys j of J.
 
     Unlike `pooled` it does not average keys, so one sharp column in a block of keys is seen. Costs
     1 / block_q of a dense q k product, and float32 [batch, heads, q_blocks, kv_len] of memory. Keys after the
     row's last query count as nothing. Arguments, result and errors as for `pooled`; with key blocks of
-    one token the two are the same.
+    one token the two are the same. `narrowed` is for masks of any kind, in place of `lengths`.
 
     >>> q = k = torch.eye(4)[None, None] * 8
     >>> mean_query(q, k, Tiling.of(q, k, block=2), scale=1.0)[0, 0].round().tolist()
     [[33.0, -inf], [1.0, 33.0]]
     """
     check_lengths(lengths, q)
-    rows, queries = block_sums(q, tiling.block[0], tiling.offset, lengths)
-    if lengths is not None:
-        own = torch.arange(tiling.kv_len, device=k.device) < lengths[:, None]
-        k = torch.where(own[:, None, :, None], k, 0)
+    real = Narrowed.of_lengths(lengths, tiling) if narrowed is None else narrowed
+    rows, queries = block_sums(q, tiling.block[0], real.rows)
+    if real.keys is not None:
+        k = torch.where(real.keys[:, None, :, None], k, 0)
     factor = q.shape[-1] ** -0.5 if scale is None else scale
     scores = by_group(queries, k.float()) * factor / rows[..., None]
     fine = Tiling(tiling.q_len, tiling.kv_len, (tiling.block[0], 1), tiling.offset, tiling.causal)
     size = tiling.block[1]
-    scores = pad(hidden(scores, fine, lengths), (0, -tiling.kv_len % size), value=-torch.inf)
-    return hidden(scores.unflatten(-1, (tiling.kv_blocks, size)).logsumexp(-1), tiling, lengths)
+    scores = scores.masked_fill(~real.visible(fine, q.device), -torch.inf)
+    scores = pad(scores, (0, -tiling.kv_len % size), value=-torch.inf)
+    # A tile holds a pair that takes part where one of its single keys does.
+    return scores.unflatten(-1, (tiling.kv_blocks, size)).logsumexp(-1)

@@ -7,7 +7,9 @@ from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
+from .narrowed import Narrowed
 from .tiling import Tiling, check_lengths
 
 
@@ -38,29 +40,28 @@ def pooled(
     """
     check_lengths(lengths, q)
     # Sums first, counts last: whole-number inputs stay exact, so equal tiles tie whatever the shapes.
-    rows, queries = block_sums(q, tiling.block[0], tiling.offset, lengths)
-    cols, keys = block_sums(k, tiling.block[1], 0, lengths)
+    real = Narrowed.of_lengths(lengths, tiling)
+    rows, queries = block_sums(q, tiling.block[0], real.rows)
+    cols, keys = block_sums(k, tiling.block[1], real.keys)
     products = by_group(queries, keys)
     factor = q.shape[-1] ** -0.5 if scale is None else scale
     scores = products * factor / (rows[..., None] * cols[..., None, :]) + cols[..., None, :].log()
     return hidden(scores, tiling, lengths)
 
 
-def block_sums(x: Tensor, size: int, first: int, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
+def block_sums(x: Tensor, size: int, real: Tensor | None) -> tuple[Tensor, Tensor]:
     """Tokens of each block, float32 [1 or batch, 1, blocks], at least 1; their sum [batch, heads, blocks, head_dim].
 
-    x: [batch, heads, tokens, head_dim], whose row 0 stands at position `first`; padding adds nothing.
+    x: [batch, heads, tokens, head_dim]; what is not `real`, bool [1 or batch, tokens], adds nothing.
     """
     tokens = x.shape[2]
     blocks = -(-tokens // size)
-    begin = torch.arange(blocks, device=x.device) * size
-    end = (begin + size).clamp(max=tokens)
-    if lengths is None:
-        count = (end - begin)[None]
+    if real is None:
+        begin = torch.arange(blocks, device=x.device) * size
+        count = ((begin + size).clamp(max=tokens) - begin)[None]
     else:
-        own = (lengths - first).clamp(0, tokens)  # rows of the item that are no padding
-        x = torch.where(torch.arange(tokens, device=x.device)[:, None] < own[:, None, None, None], x, 0)
-        count = (torch.minimum(end, own[:, None]) - begin).clamp(min=0)
+        x = torch.where(real[:, None, :, None], x, 0)
+        count = pad(real, (0, -tokens % size)).unflatten(-1, (blocks, size)).sum(-1)
     whole = tokens // size * size
     sums = x[:, :, :whole].unflatten(2, (whole // size, size)).sum(3, dtype=torch.float32)
     if whole < tokens:

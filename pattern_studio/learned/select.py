@@ -16,6 +16,7 @@ from torch.nn.functional import pad
 
 from ..errors import StudioError
 from ..problem import whole
+from .narrowed import Narrowed
 from .tiling import Tiling, check_lengths
 
 SLACK = 1e-9  # of a product of a printed density and a count, and of sums of probabilities
@@ -30,6 +31,7 @@ def top_k(
     sinks: int = 1,
     diagonal: bool = True,
     lengths: Tensor | None = None,
+    narrowed: Narrowed | None = None,
 ) -> Tensor:
     """The best tiles of each row at a block density, to the tile.
 
@@ -44,6 +46,7 @@ def top_k(
         diagonal: tiles that hold a query's own position are protected. Together with sinks they can cost more
             than a small density pays for: an error, or, for items that `lengths` makes short, kept all the same.
         lengths: int64 [batch], where items are padded on the right.
+        narrowed: masks of any kind, in place of `lengths`; sinks are then an item's first keys that take part.
 
     Returns:
         bool [batch, heads, q_blocks, kv_blocks], False on tiles that are not visible.
@@ -54,8 +57,8 @@ def top_k(
     """
     if isinstance(density, bool) or not isinstance(density, (int, float)) or not 0 < density <= 1:
         raise StudioError(f"a block density lies above 0 and up to 1, got {density!r}; it is the share that is kept")
-    visible, kept = _frame(scores, tiling, sinks, diagonal, lengths)
-    if lengths is None:
+    visible, kept = _frame(scores, tiling, sinks, diagonal, lengths, narrowed)
+    if lengths is None and narrowed is None:
         _affordable(tiling, float(density), sinks, diagonal)
     budget = _row_budget(visible.sum(-1), kept.sum(-1), float(density))
     order = _ordered(scores, visible, kept)
@@ -74,6 +77,7 @@ def top_p(
     sinks: int = 1,
     diagonal: bool = True,
     lengths: Tensor | None = None,
+    narrowed: Narrowed | None = None,
 ) -> Tensor:
     """The fewest tiles of each row whose predicted mass, with that of the protected ones, reaches `coverage`.
 
@@ -86,7 +90,7 @@ def top_p(
     """
     if isinstance(coverage, bool) or not isinstance(coverage, (int, float)) or not 0 < coverage <= 1:
         raise StudioError(f"a coverage lies above 0 and up to 1, got {coverage!r}; it is the mass to reach in each row")
-    visible, kept = _frame(scores, tiling, sinks, diagonal, lengths)
+    visible, kept = _frame(scores, tiling, sinks, diagonal, lengths, narrowed)
     order = _ordered(scores, visible, kept)
     mass = predicted(scores, visible).gather(-1, order)
     before = pad(mass.cumsum(-1), (1, -1))
@@ -100,18 +104,22 @@ def predicted(scores: Tensor, visible: Tensor) -> Tensor:
     return torch.where(visible, torch.softmax(finite.double(), -1), 0)
 
 
-def _frame(scores: Tensor, tiling: Tiling, sinks: int, diagonal: bool, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Visible and protected tiles, bool [1 or batch, 1, q_blocks, kv_blocks]."""
+def _frame(
+    scores: Tensor, tiling: Tiling, sinks: int, diagonal: bool, lengths: Tensor | None, narrowed: Narrowed | None
+) -> tuple[Tensor, Tensor]:
+    """Visible and protected tiles, bool [1 or batch, 1 or heads, q_blocks, kv_blocks]."""
     shape = (tiling.q_blocks, tiling.kv_blocks)
     if not isinstance(scores, Tensor) or scores.dim() != 4 or tuple(scores.shape[2:]) != shape:
         got = list(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
         raise StudioError(f"expected scores [batch, heads, {shape[0]}, {shape[1]}] for this tiling, got {got}")
     check_lengths(lengths, scores)
+    real = Narrowed.of_lengths(lengths, tiling) if narrowed is None else narrowed
     sinks, device = whole("sinks", sinks, 0), scores.device
-    kept = tiling.sinks(device, sinks, lengths)
+    visible = real.visible(tiling, device)
+    kept = real.sinks(tiling, sinks, device) & visible
     if diagonal:
-        kept = kept | tiling.diagonal(device, lengths)
-    return tiling.visible(device, lengths)[:, None], kept[:, None]
+        kept = kept | tiling.diagonal(device)[:, None] & visible
+    return visible, kept
 
 
 def _finite(scores: Tensor) -> Tensor:

@@ -9,6 +9,8 @@ from torch import nn
 from attention_core import AdaptiveBlockSparseMultiheadAttention, create_adaptive_sparse_multihead_attention
 from pattern_studio import StudioError
 
+from .pairs import projected
+
 
 def module(**options) -> AdaptiveBlockSparseMultiheadAttention:
     torch.manual_seed(0)
@@ -39,8 +41,8 @@ def test_all_tiles_are_nn_multihead_attention(causal):
 @pytest.mark.parametrize("causal", [True, False])
 def test_exact_under_its_choice(causal):
     ours, x = module().double(), tokens().double()
-    q, k, v = ours._heads(x, x, x)
-    tiles = ours._choice(q, k, causal)
+    q, k, v = projected(ours, x)
+    tiles, _ = ours._choose(q, k, causal, None)
     allowed = tiles.repeat_interleave(8, 2).repeat_interleave(4, 3)[:, :, :45, :45]
     if causal:
         allowed = allowed & torch.ones(45, 45, dtype=torch.bool).tril()
@@ -67,8 +69,8 @@ def test_an_item_is_the_same_alone():
 def test_what_it_keeps_is_measured():
     ours, x = module(), tokens()
     kept = ours.measured(x, x, is_causal=True)
-    q, k, _ = ours._heads(x, x, x)
-    tiles = ours._choice(q, k, True)
+    q, k, _ = projected(ours, x)
+    tiles, _ = ours._choose(q, k, True, None)
     causal = torch.ones(45, 45, dtype=torch.bool).tril()
     scores = (q.double() @ k.double().mT * ours.head_dim**-0.5).masked_fill(~causal, -torch.inf)
     recall = (scores.softmax(-1) * tiles.repeat_interleave(8, 2).repeat_interleave(4, 3)[:, :, :45, :45]).sum(-1)
@@ -113,9 +115,32 @@ def test_cast_to_half_precision():
 
 def test_what_it_refuses():
     ours, x = module(), tokens()
-    with pytest.raises(StudioError, match="no key_padding_mask, attn_mask or need_weights=True"):
-        ours(x, x, x, need_weights=True)
-    with pytest.raises(StudioError, match=r"query must be \[batch, length, 32\], got \[2, 45, 31\]"):
+    with pytest.raises(StudioError, match=r"query must have 32 features, got 31"):
         ours(x[..., :31], x, x)
     with pytest.raises(StudioError, match="give either quality_threshold or density, got None and None"):
         AdaptiveBlockSparseMultiheadAttention(32, 4)
+    with pytest.raises(StudioError, match=r"segment_lengths and dilation_rates fix a pattern.*leave them out"):
+        create_adaptive_sparse_multihead_attention(32, 4, segment_lengths=[1024], dilation_rates=[1])
+    with pytest.raises(StudioError, match="always chooses its tiles from content; for a pattern make a Block"):
+        ours.set_adaptive(False)
+    with pytest.raises(StudioError, match="takes no pattern, got causal; make a BlockSparseMultiheadAttention"):
+        ours.set_pattern("causal")
+    with pytest.raises(StudioError, match="don't take docs; give an attn_mask that keeps documents apart"):
+        ours(x, docs=[20, 25])
+
+
+def test_the_budget_can_change_and_is_reported():
+    ours, x = module(), tokens()
+    assert ours.get_performance_stats()["block_density"] is None
+    visible = sum(len(range(0, min(row + 8, 45), 4)) for row in range(0, 45, 8))
+    for density in (0.5, 0.8):
+        ours.set_density(density)
+        ours(x, is_causal=True)
+        kept = ours.get_performance_stats()["block_density"] * 6 * 12
+        assert kept == pytest.approx(int(density * visible))
+        assert ours.get_memory_info()["theoretical_speedup"] == pytest.approx(72 / kept)
+    ours.set_adaptive(quality_threshold=0.9)
+    assert (ours.density, ours.quality_threshold) == (None, 0.9)
+    found = ours.measure(x, x, x, is_causal=True, repeats=1)
+    assert found["quality_score"] == pytest.approx(ours.measured(x, is_causal=True).recall, abs=1e-6)
+    assert found["avg_speedup"] > 0
