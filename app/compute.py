@@ -20,6 +20,8 @@ from pattern_studio.metrics import LayoutStats, layout_stats
 from pattern_studio.plot import Viewport, density_map, tile_map
 from pattern_studio.plot.colours import Colours
 
+from . import captures
+from .captures import Source
 from .jobs import Jobs
 from .state import State
 from .words import names
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
 HEAD_DIM = 64  # channels that costs are quoted for
 SEEN = 16  # tokens of the smallest cell in pictures of attention
+CELLS = 128  # across the longest of them, each with its words
 QUALITY = ("recall", "output_error", "oracle", "density")
 TOO_DEEP = "nested too deeply to be worked with; split it into several patterns"
 TOO_LARGE = "this pattern needs more memory than there is at this length; take a shorter problem or a larger block"
@@ -85,14 +88,12 @@ def _figure(
 
 
 def capture() -> Capture:
-    """The bundled capture. Its module needs torch, which takes seconds to load: no page may wait for that."""
-    from pattern_studio.capture import bundled
-
-    return bundled()
+    """The capture that this visitor has chosen. Its module needs torch, which takes seconds to load: no page waits."""
+    return captures.chosen().load()
 
 
-def quality(pattern: Pattern, block: tuple[int, int], docs: tuple[int, ...] | None) -> Report:
-    """What the pattern keeps of the bundled capture's attention; seconds of work, see jobs.py.
+def quality(source: Source, pattern: Pattern, block: tuple[int, int], docs: tuple[int, ...] | None) -> Report:
+    """What the pattern keeps of a capture's attention; seconds of work, see jobs.py.
 
     Raises:
         StudioError: the pattern does not fit the capture's heads, layers or tokens.
@@ -100,7 +101,7 @@ def quality(pattern: Pattern, block: tuple[int, int], docs: tuple[int, ...] | No
     from pattern_studio.metrics import analyze
 
     try:
-        return analyze(pattern, capture(), block=block, docs=docs, metrics=QUALITY)
+        return analyze(pattern, source.load(), block=block, docs=docs, metrics=QUALITY)
     except RecursionError:
         raise StudioError(TOO_DEEP) from None
 
@@ -150,32 +151,42 @@ def job(visitor: str, key: Hashable, work: Callable[[], Any]) -> Future[Any]:
 
 
 def quality_job(visitor: str, pattern: Pattern, block: tuple[int, int], docs: tuple[int, ...] | None) -> Future[Report]:
-    """`quality` on its way: done or not, computed once for all visitors who ask for the same."""
-    return _jobs().ask(visitor, (pattern.hash, block, docs), lambda: quality(pattern, block, docs))
+    """`quality` of the chosen capture on its way: done or not, computed once for all who ask for the same."""
+    source = captures.chosen()  # here: where the work is done no visitor is known
+    key = (source.key, pattern.hash, block, docs)
+    return _jobs().ask(visitor, key, lambda: quality(source, pattern, block, docs))
 
 
-def picture_block(block: tuple[int, int]) -> tuple[int, int]:
-    """Cells for pictures of attention: the block where it is large enough to be seen, else as many of it as are."""
-    return (-(-SEEN // block[0]) * block[0], -(-SEEN // block[1]) * block[1])
+def picture_block(block: tuple[int, int], tokens: int) -> tuple[int, int]:
+    """Cells for pictures of attention: the block where it is large enough to be seen, else as many of it as are.
 
-
-def mass_job(visitor: str, layer: int, shape: tuple[int, int]) -> Future[tuple[int, NDArray]]:
-    """The dense attention of a layer of the bundled capture by cell, float32 [heads, rows, keys], on its way.
-
-    It comes with the layer's number; a layer that is not there stands for the first one.
+    >>> picture_block((64, 1), 1024), picture_block((64, 8), 8192)
+    ((64, 16), (64, 64))
     """
+    seen = max(SEEN, -(-tokens // CELLS))
+    return (-(-seen // block[0]) * block[0], -(-seen // block[1]) * block[1])
+
+
+def mass_job(visitor: str, layer: int, block: tuple[int, int]) -> Future[tuple[int, NDArray]]:
+    """The dense attention of a layer of the chosen capture by cell, float32 [heads, rows, keys], on its way.
+
+    It comes with the layer's number; a layer that is not there stands for the first one. The cells are those of
+    `picture_block`.
+    """
+    source = captures.chosen()
 
     def work() -> tuple[int, NDArray]:
         from pattern_studio.metrics import block_mass
 
-        there = layer if layer in capture().layers else min(capture().layers)
-        return there, block_mass(capture(), there, shape)
+        capture = source.load()
+        there = layer if layer in capture.layers else min(capture.layers)
+        return there, block_mass(capture, there, picture_block(block, len(capture.tokens)))
 
-    return _jobs().ask(f"{visitor} mass", ("mass", layer, shape), work)
+    return _jobs().ask(f"{visitor} mass", ("mass", source.key, layer, block), work)
 
 
 def active_cells(state: State, layer: int, head: int, shape: tuple[int, int]) -> NDArray:
-    """Which cells of the bundled capture's attention hold a pair of the pattern, bool [rows, keys]."""
+    """Which cells of the chosen capture's attention hold a pair of the pattern, bool [rows, keys]."""
     heads, tokens = capture().layers[layer].heads, len(capture().tokens)
     layout = lower(state.pattern, q_len=tokens, heads=heads, block=shape, layer=layer, docs=state.shown.problem().docs)
     cells = density_map(layout, head, max_cells=(layout.q_blocks, layout.kv_blocks))

@@ -27,10 +27,12 @@ def render(state: State, layer: int, head: int, mass: NDArray) -> None:
         StudioError: the pattern does not fit the capture.
     """
     c = colours()
-    shape = compute.picture_block(state.shown.block)
+    capture = compute.capture()
+    shape = compute.picture_block(state.shown.block, len(capture.tokens))
     kept = compute.active_cells(state, layer, head, shape)
     code = np.rint((STEPS - 1) * mass**POWER).astype(int) + np.where(kept, 0, STEPS)
-    causal = np.arange(mass.shape[1]) * shape[1] < (np.arange(mass.shape[0])[:, None] + 1) * shape[0]
+    seen = np.arange(mass.shape[1]) * shape[1] < (np.arange(mass.shape[0])[:, None] + 1) * shape[0]
+    seen |= not capture.causal
     shades = np.concatenate([ramp(STEPS, c.full_faint, c.full), ramp(STEPS, c.lost_faint, c.lost)]).tolist()
     scale = [[n / (2 * STEPS - 1), f"rgb({r},{g},{b})"] for n, (r, g, b) in enumerate(shades)]
     text = [
@@ -45,7 +47,7 @@ def render(state: State, layer: int, head: int, mass: NDArray) -> None:
     rows, keys = (np.arange(n + 1) * size for n, size in zip(mass.shape, shape, strict=True))
     figure = go.Figure(
         go.Heatmap(
-            z=np.where(causal, code.astype(float), np.nan),
+            z=np.where(seen, code.astype(float), np.nan),
             x=keys,
             y=rows,
             zmin=0,

@@ -14,12 +14,17 @@ from .. import numbers
 from ..theme import colours
 from . import figures_panel
 
+ROWS, COLUMNS = 4, 12  # of a table that has room for its numbers; larger ones say them on hover
+
 
 def render(report: Report, layer: int, head: int) -> None:
     """Draw the table and the figures."""
     c = colours()
     figures_panel.group("Mean recall by layer and head", first=True)
-    table = np.array([[one.recall.mean if one.recall else np.nan for one in part.heads] for part in report.layers])
+    table = np.full((len(report.layers), max(len(part.heads) for part in report.layers)), np.nan)  # NaN: no such head
+    for line, part in zip(table, report.layers, strict=True):
+        line[: len(part.heads)] = [one.recall.mean if one.recall else np.nan for one in part.heads]
+    roomy = table.shape[0] <= ROWS and table.shape[1] <= COLUMNS
     names = [f"layer {part.layer}" for part in report.layers]
     row = next(n for n, part in enumerate(report.layers) if part.layer == layer)
     figure = go.Figure(
@@ -33,8 +38,9 @@ def render(report: Report, layer: int, head: int) -> None:
             showscale=False,
             xgap=2,
             ygap=2,
+            hoverongaps=False,
             text=[[numbers.percent(value) for value in values] for values in table.tolist()],
-            texttemplate="%{text}",
+            texttemplate="%{text}" if roomy else None,
             hovertemplate="%{y}, %{x}: %{text} of the mass kept<extra></extra>",
         )
     )
@@ -42,7 +48,7 @@ def render(report: Report, layer: int, head: int) -> None:
         type="rect", x0=head - 0.5, x1=head + 0.5, y0=row - 0.5, y1=row + 0.5, line={"color": c.ink, "width": 2}
     )
     figure.update_layout(
-        height=40 + 38 * len(names),
+        height=40 + round(min(38, ROWS * 38 / len(names)) * len(names)),
         margin={"l": 58, "r": 4, "t": 4, "b": 26},
         paper_bgcolor=c.background,
         font={"family": FONT, "size": 12, "color": c.ink},

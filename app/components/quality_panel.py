@@ -6,7 +6,7 @@ import streamlit as st
 
 from pattern_studio.metrics import Report
 
-from .. import compute
+from .. import captures, compute
 from ..session import visitor
 from ..state import State
 from ..work import document_lengths
@@ -18,7 +18,7 @@ _LAST = "last report"  # shown faintly while the next one is measured, so that n
 
 def render(state: State) -> None:
     """Draw the figures, or the last ones faintly while new ones are measured."""
-    figures_panel.group("Quality", "SmolLM2-135M, 1,024 tokens of real text, layers 7 and 20")
+    figures_panel.group("Quality", captures.chosen().title)
     docs = document_lengths(state.shown.docs)
     job = compute.quality_job(visitor(), state.pattern, state.shown.block, docs)
     when_done([job], _show, "Measuring the pattern on the capture …", _last)

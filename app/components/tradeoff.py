@@ -20,7 +20,7 @@ COLUMNS = (
     ("token density, causal", "Allowed pairs / pairs of the causal triangle."),
     ("block density", "Active tiles / tiles."),
     ("forward pass", "Floating-point operations in active tiles, all heads."),
-    ("recall, mean", "Share of dense attention's probability that is kept, on the bundled capture."),
+    ("recall, mean", "Share of dense attention's probability that is kept, on the capture."),
     ("recall, p1", "One row in a hundred keeps less."),
     ("output error", "|o - o_pattern| / |o|."),
     ("regret", "What the best choice of as many tiles would keep more."),

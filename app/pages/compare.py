@@ -12,7 +12,7 @@ from pattern_studio.metrics import LayoutStats
 from pattern_studio.plot import density_map
 from pattern_studio.plot.tile_map import heatmap
 
-from .. import compute, numbers, session
+from .. import captures, compute, numbers, session
 from ..components import difference_map, figures_panel, small_map, text_bar, tradeoff
 from ..components.waiting import when_done
 from ..events import Compared, ZoomedOut
@@ -170,7 +170,7 @@ def _tradeoff(sides: list[Side], reports: tuple) -> None:
         tradeoff.table(rows)
         st.html(
             '<div class="ps-note">Densities and costs are of the problem; recall, error and regret are measured on '
-            f"SmolLM2-135M, 1,024 tokens of real text. {_square('oracle', '◆')} the best choice of as many tiles.</div>"
+            f"{escape(captures.chosen().title)}. {_square('oracle', '◆')} the best choice of as many tiles.</div>"
         )
     with right:
         tradeoff.picture(rows)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from html import escape
+
 import streamlit as st
 from numpy.typing import NDArray
+from streamlit.delta_generator import DeltaGenerator
 
 from pattern_studio import StudioError
 from pattern_studio.metrics import Report
 
-from .. import compute, session
-from ..components import attention_map, head_table, row_recall, text_bar
+from .. import captures, compute, session
+from ..components import attention_map, capture_picker, head_table, record_form, row_recall, text_bar
 from ..components.waiting import when_done
 from ..events import Looked
 from ..session import follow, on
@@ -21,25 +24,32 @@ def render() -> None:
     """Draw the page; the analysis runs beside it."""
     state = session.state()
     text_bar.render(state)
+    bar = st.container(horizontal=True, vertical_alignment="center", gap="small")
+    with bar:
+        capture_picker.render(state, recording=True)
+        st.html(f'<div class="ps-note">{escape(captures.chosen().title)}</div>', width="content")
+    capture_picker.problem()
+    recorded = st.container()
     docs = document_lengths(state.shown.docs)
     visitor, block = session.visitor(), state.shown.block
     jobs = [
         compute.quality_job(visitor, state.pattern, block, docs),
-        compute.mass_job(visitor, state.look_layer, compute.picture_block(block)),
+        compute.mass_job(visitor, state.look_layer, block),
     ]
-    when_done(jobs, lambda report, mass: _page(state, report, *mass), "Measuring the pattern on the capture …")
+    when_done(jobs, lambda report, mass: _page(state, bar, report, *mass), "Measuring the pattern on the capture …")
+    with recorded:
+        record_form.watch()
 
 
-def _page(state: State, report: Report, number: int, mass: NDArray) -> None:
+def _page(state: State, bar: DeltaGenerator, report: Report, number: int, mass: NDArray) -> None:
     layers = [layer.layer for layer in report.layers]
     layer = report.layers[layers.index(number)]
     head = min(state.look_head, len(layer.heads) - 1)
+    with bar:
+        _choice("layer", layers, number, lambda chosen: Looked(chosen, head))
+        _choice("head", list(range(len(layer.heads))), head, lambda chosen: Looked(number, chosen))
     left, right = st.columns([48, 52], gap="medium")
     with left, st.container(gap="xsmall"):
-        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-            _choice("layer", layers, number, lambda chosen: Looked(chosen, head))
-            _choice("head", list(range(len(layer.heads))), head, lambda chosen: Looked(number, chosen))
-            st.html('<div class="ps-note">of SmolLM2-135M on 1,024 tokens of real text</div>')
         try:
             attention_map.render(state, number, head, mass[head])
         except StudioError as error:

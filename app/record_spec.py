@@ -1,0 +1,15 @@
+"""What is to be recorded: plain values, kept for the form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class RecordSpec:
+    """The model's folder, its layers as typed, how many tokens of the text, and the text; "" is the bundled one's."""
+
+    folder: str = ""
+    layers: str = "0"
+    tokens: int = 512
+    text: str = ""
