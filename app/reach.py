@@ -8,10 +8,13 @@ one number a pair, the layer of its arrival, holds the relations after all layer
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+import pattern_studio as ps
 from pattern_studio import Pattern, Problem, StudioError, lower
 from pattern_studio.metrics import Depth, ReceptiveField, receptive_field
 
@@ -42,6 +45,11 @@ class Spread:
     def layers(self) -> int:
         return len(self.figures.depths)
 
+    @cached_property
+    def last_arrival(self) -> int:
+        """The last layer at which anything arrives anywhere, 0 where nothing ever does."""
+        return int(self.arrival[self.arrival != NEVER].max())
+
     def row(self, query: int) -> NDArray[np.uint8]:
         """Arrivals of every key block at the block of a query row, uint8 [blocks]."""
         return self.arrival[query // self.block]
@@ -63,14 +71,13 @@ class HopMap:
 def assigned_layers(pattern: Pattern) -> int | None:
     """How many layers a text names with `layers()`, from layer 0 to the last; None where it names none.
 
-    >>> import pattern_studio as ps
     >>> assigned_layers(ps.parse("layers({0:4: causal, 4: dense})")), assigned_layers(ps.causal)
     (5, None)
     """
     last, open_ = -1, [pattern]  # without recursion: the tree may be deep
     while open_:
-        node = open_.pop()
-        if getattr(node, "name", "") == "layers":
+        node: Any = open_.pop()
+        if isinstance(node, ps.layers):
             last = max(last, *(span if isinstance(span, int) else span[-1] for span, _ in node.cases))
         open_.extend(node.parts())
     return last + 1 if last >= 0 else None
@@ -91,7 +98,6 @@ def spread(pattern: Pattern, problem: Problem, layers: int, block: int) -> Sprea
     Raises:
         StudioError: too many layers or blocks for a picture, or what `receptive_field` refuses.
 
-    >>> import pattern_studio as ps
     >>> found = spread(ps.parse("causal & window(1, 0)"), ps.Problem(4), layers=2, block=1)
     >>> found.arrival.tolist()
     [[0, 255, 255, 255], [1, 0, 255, 255], [2, 1, 0, 255], [255, 2, 1, 0]]
@@ -109,7 +115,8 @@ def spread(pattern: Pattern, problem: Problem, layers: int, block: int) -> Sprea
     told = receptive_field(pattern, problem, layers=1 if alike else layers, block=block)
     arrival = np.full((blocks, blocks), NEVER, np.uint8)
     np.fill_diagonal(arrival, 0)
-    field, made = identity(blocks), {}
+    field = identity(blocks)
+    made: dict[tuple[Pattern, ...] | None, Links] = {}
     held = np.empty((layers, blocks), np.int64)  # tokens that have reached a query of each block
     for number in range(layers):
         key = None if alike else tuple(pattern.resolve(head, number) for head in range(problem.heads))
@@ -140,7 +147,6 @@ def _summed(told: ReceptiveField, held: NDArray[np.int64], tokens: int, block: i
 def hop_map(found: Spread, most: int) -> HopMap:
     """Arrivals in at most `most` cells along an axis, a power of two of blocks each.
 
-    >>> import pattern_studio as ps
     >>> pooled = hop_map(spread(ps.parse("causal & window(1, 0)"), ps.Problem(4), layers=2, block=1), most=2)
     >>> pooled.size, pooled.first.tolist(), pooled.last.tolist()
     (2, [[0, 255], [1, 0]], [[1, 0], [255, 1]])
@@ -155,6 +161,6 @@ def hop_map(found: Spread, most: int) -> HopMap:
         strip = found.arrival[edge : edge + size]
         first[row] = np.minimum.reduceat(strip.min(0), edges)
         if found.figures.causal:
-            strip = np.tril(strip, edge)  # what lies ahead of a query is not waited for
+            strip = np.tril(strip, int(edge))  # what lies ahead of a query is not waited for
         last[row] = np.maximum.reduceat(strip.max(0), edges)
     return HopMap(size * found.block, first, last)

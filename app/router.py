@@ -7,7 +7,7 @@ from pathlib import Path
 import streamlit as st
 
 from . import session
-from .pages import compare, design, export, gallery, quality
+from .pages import compare, design, export, fit, gallery, quality, reach
 from .theme import css
 
 STATIC = Path(__file__).parent / "static"
@@ -22,6 +22,8 @@ PAGES = (
         "What each head of a real model keeps under the pattern, and which rows lose.",
     ),
     (compare.render, "Compare", "compare", "Two or more patterns side by side: what they share, keep and cost."),
+    (reach.render, "Reach", "reach", "How information spreads over layers: what reaches what, and after how many."),
+    (fit.render, "Fit", "fit", "Make a pattern from a model's own attention at a budget, and see what it is worth."),
     (export.render, "Export", "export", "Take the pattern to another library, exactly, as code or a file."),
     (gallery.render, "Gallery", "gallery", "Patterns of the literature, each one click from the Design page."),
 )
