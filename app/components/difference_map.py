@@ -44,6 +44,6 @@ def figure(shown: BlockLayout, found: Diff, head: int, viewport: Viewport | None
         colorscale=[[n / last, f"rgb({r},{g},{b})"] for n, (r, g, b) in enumerate(shades.tolist())],
         showscale=False,
         customdata=np.moveaxis(np.rint(shares * 1000) / 10, 0, -1),
-        hovertemplate="query row %{y:,}, key %{x:,}<br>both %{customdata[0]} %<br>only A %{customdata[1]} %"
+        hovertemplate="both %{customdata[0]} %<br>only A %{customdata[1]} %"
         "<br>only the other %{customdata[2]} % of this cell<extra></extra>",
     )

@@ -1,7 +1,8 @@
-"""What patterns keep against what they cost: a picture of recall against block density, and the figures."""
+"""What patterns keep against what they take: a picture of recall against density or cost, and the figures."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from html import escape
 
 import plotly.graph_objects as go
@@ -25,6 +26,12 @@ COLUMNS = (
     ("output error", "|o - o_pattern| / |o|."),
     ("regret", "What the best choice of as many tiles would keep more."),
 )
+
+AGAINST = {  # what a pattern takes -> the axis in words, and whether it is a cost
+    "block density": ("block density on the capture", False),
+    "token density": ("token density of all pairs, on the capture", False),
+    "cost": ("forward pass of the problem", True),
+}
 
 
 def table(rows: list[Row]) -> None:
@@ -52,42 +59,137 @@ def _figures(layout: BlockLayout, stats: LayoutStats, report: Report) -> list[st
     ]
 
 
-def picture(rows: list[Row]) -> None:
-    """Recall against block density; to each pattern the oracle, which chooses as many tiles with the answer known."""
+def chooser(rows: list[Row]) -> str:
+    """What recall is drawn against, as the visitor chooses; and which patterns another one beats in it."""
+    against = st.segmented_control(
+        "Recall against",
+        list(AGAINST),
+        default="block density",
+        key="against",
+        required=True,
+        label_visibility="collapsed",
+    )
+    points = _points(rows, against)
+    best = front([(point.x, point.kept) for point in points])
+    beaten = [point.letter for n, point in enumerate(points) if n not in best]
+    if beaten:
+        st.html(
+            f'<div class="ps-note" role="status">{" and ".join(beaten)}: another pattern keeps no less for no more '
+            f"{against}. The line joins those of which that can't be said.</div>"
+        )
+    return against
+
+
+def chart(rows: list[Row], against: str) -> None:
+    """Draw the picture."""
+    points = _points(rows, against)
+    st.plotly_chart(
+        picture(points, against),
+        theme=None,
+        config={"displayModeBar": False},
+        key=f"tradeoff {against}",  # Plotly would leave the old axis title under the new one
+        alt=f"Recall against {against}: {', '.join(_words(point, against) for point in points)}",
+    )
+
+
+def _points(rows: list[Row], against: str) -> list[Point]:
+    return [point for row in rows if (point := _point(row, against)) is not None]
+
+
+@dataclass(frozen=True)
+class Point:
+    """A pattern in the picture: what it takes (per cent, or FLOP), its recall and its oracle's in per cent."""
+
+    letter: str
+    colour: str
+    x: float
+    kept: float
+    best: float
+
+
+def _point(row: Row, against: str) -> Point | None:
+    letter, colour, layout, _, report = row
+    density, recall, oracle = report.density, report.recall, report.oracle_recall
+    if density is None or density.block is None or density.token is None or recall is None or oracle is None:
+        return None  # nothing to measure in an empty capture
+    x = {"block density": 100 * density.block, "token density": 100 * density.token}
+    return Point(letter, colour, x.get(against, float(compute.forward_flops(layout))), 100 * recall.mean, 100 * oracle)
+
+
+def front(points: list[tuple[float, float]]) -> list[int]:
+    """Which points (what is taken, what is kept) no other beats, in order: beating is to take no more and keep no less,
+    and one of the two strictly.
+
+    >>> front([(10.0, 50.0), (20.0, 80.0), (20.0, 70.0), (30.0, 80.0)])
+    [0, 1]
+    """
+    unbeaten = [
+        n
+        for n, (x, kept) in enumerate(points)
+        if not any(a <= x and b >= kept and (a, b) != (x, kept) for a, b in points)
+    ]
+    return sorted(unbeaten, key=lambda n: points[n])
+
+
+def _words(point: Point, against: str) -> str:
+    taken = numbers.scaled(point.x, "FLOP") if AGAINST[against][1] else f"{point.x:.3g} %"
+    return f"{point.letter} keeps {point.kept:.3g} % for {taken}"
+
+
+def picture(points: list[Point], against: str) -> go.Figure:
+    """Recall against what is taken; to each pattern the oracle, which chooses as many tiles with the answer known."""
     c, figure = colours(), go.Figure()
-    for letter, colour, _, _, report in rows:
-        density, recall, oracle = report.density, report.recall, report.oracle_recall
-        if density is None or density.block is None or recall is None or oracle is None:
-            continue  # nothing to measure in an empty capture
-        x, kept, best = 100 * density.block, 100 * recall.mean, 100 * oracle
-        figure.add_scatter(x=[x, x], y=[kept, best], mode="lines", line={"color": c.line, "width": 2}, hoverinfo="skip")
+    best = [points[n] for n in front([(point.x, point.kept) for point in points])]
+    figure.add_scatter(
+        x=[point.x for point in best],
+        y=[point.kept for point in best],
+        mode="lines",
+        line={"color": c.ink, "width": 1, "dash": "dot", "shape": "hv"},
+        hoverinfo="skip",
+    )
+    for point in points:
         figure.add_scatter(
-            x=[x],
-            y=[best],
+            x=[point.x, point.x],
+            y=[point.kept, point.best],
+            mode="lines",
+            line={"color": c.line, "width": 2},
+            hoverinfo="skip",
+        )
+        figure.add_scatter(
+            x=[point.x],
+            y=[point.best],
             mode="markers",
             marker={"color": c.oracle, "size": 9, "symbol": "diamond"},
-            hovertemplate=f"best tiles for the budget of {letter}<br>%{{y:.3g}} % of the mass<extra></extra>",
+            hovertemplate=f"best tiles for the budget of {point.letter}<br>%{{y:.3g}} % of the mass<extra></extra>",
         )
         figure.add_scatter(
-            x=[x],
-            y=[kept],
+            x=[point.x],
+            y=[point.kept],
             mode="markers+text",
-            text=[letter],
-            textposition="middle right",
-            marker={"color": colour, "size": 13},
-            hovertemplate=f"{letter}<br>%{{x:.3g}} % of tiles<br>%{{y:.3g}} % of the mass<extra></extra>",
+            text=[point.letter],
+            textposition="bottom right",
+            marker={"color": point.colour, "size": 13},
+            hovertemplate=f"{_words(point, against)}<extra></extra>",
         )
-    axis = {"gridcolor": c.line, "zeroline": False, "fixedrange": True, "ticksuffix": " %", "rangemode": "tozero"}
+    axis = {"gridcolor": c.line, "zeroline": False, "fixedrange": True, "rangemode": "tozero"}
+    title, cost = AGAINST[against]
     figure.update_layout(
         height=178,
-        margin={"l": 52, "r": 10, "t": 8, "b": 38},
+        margin={"l": 52, "r": 16, "t": 8, "b": 38},
         paper_bgcolor=c.background,
         font={"family": FONT, "size": 12, "color": c.ink},
         showlegend=False,
         plot_bgcolor="rgba(0,0,0,0)",
-        xaxis={**axis, "title": {"text": "block density on the capture", "font": {"color": c.quiet}}},
-        yaxis={**axis, "range": [0, 104], "title": {"text": "recall, mean", "font": {"color": c.quiet}}},
+        xaxis={
+            **axis,
+            "title": {"text": title, "font": {"color": c.quiet}},
+            **({"ticksuffix": "FLOP", "exponentformat": "SI"} if cost else {"ticksuffix": " %"}),
+        },
+        yaxis={
+            **axis,
+            "range": [0, 104],
+            "ticksuffix": " %",
+            "title": {"text": "recall, mean", "font": {"color": c.quiet}},
+        },
     )
-    st.plotly_chart(
-        figure, theme=None, config={"displayModeBar": False}, key="tradeoff", alt="Recall against block density"
-    )
+    return figure

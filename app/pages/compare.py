@@ -10,10 +10,11 @@ import streamlit as st
 from pattern_studio import BlockLayout, Pattern, StudioError
 from pattern_studio.metrics import LayoutStats
 from pattern_studio.plot import density_map
+from pattern_studio.plot.density import DensityMap
 from pattern_studio.plot.tile_map import heatmap
 
 from .. import captures, compute, numbers, session
-from ..components import difference_map, figures_panel, small_map, text_bar, tradeoff
+from ..components import cursor, difference_map, figures_panel, small_map, text_bar, tradeoff
 from ..components.waiting import when_done
 from ..events import Compared, ZoomedOut
 from ..reading import read
@@ -127,15 +128,22 @@ def _maps(state: State, layout: BlockLayout, rivals: list[Side]) -> None:
         st.html(
             f'<div class="ps-note">Drag a box on any map to zoom all. Differences: {_square("full")} both '
             f"{_square('only-a')} only A {_square('only-b')} only the other.</div>",
+            width="content",
         )
+        with st.container(width="stretch"):
+            sides = [("A", layout), *((letter, other) for letter, _, other, _ in rivals)]
+            cursor.render([(letter, _cells(state, one)) for letter, one in sides])
 
 
 def _map(state: State, letter: str, pattern: Pattern, layout: BlockLayout) -> None:
     figures_panel.group(letter, str(pattern)[:60], first=True)
-    cells = density_map(layout, state.head, state.viewport, difference_map.CELLS)
-    drawn = heatmap(go, cells, "mean", colours())
-    drawn.update(hoverinfo=None, hovertemplate="query row %{y:,}, key %{x:,}<extra></extra>")
+    drawn = heatmap(go, _cells(state, layout), "mean", colours())
+    drawn.update(hoverinfo="skip", hovertemplate=None)  # the cursor's line says it, for all maps
     small_map.render(letter, drawn, layout, state.viewport, (compute.key_of(state.shown, pattern), state.head))
+
+
+def _cells(state: State, layout: BlockLayout) -> DensityMap:
+    return density_map(layout, state.head, state.viewport, difference_map.CELLS)
 
 
 def _difference(state: State, letter: str, other: Pattern, layout: BlockLayout) -> None:
@@ -169,11 +177,12 @@ def _tradeoff(sides: list[Side], reports: tuple) -> None:
     with left:
         tradeoff.table(rows)
         st.html(
-            '<div class="ps-note">Densities and costs are of the problem; recall, error and regret are measured on '
-            f"{escape(captures.chosen().title)}. {_square('oracle', '◆')} the best choice of as many tiles.</div>"
+            '<div class="ps-note">Densities and costs are of the problem, the rest of '
+            f"{escape(captures.chosen().title)}. {_square('oracle', '◆')} best choice of as many tiles.</div>"
         )
+        against = tradeoff.chooser(rows)
     with right:
-        tradeoff.picture(rows)
+        tradeoff.chart(rows, against)
 
 
 def _square(colour: str, sign: str = "■") -> str:

@@ -79,7 +79,7 @@ def short(fidelity: Fidelity, pairs: int) -> str:
     """A fidelity in a word; `pairs` are the pattern's, which what is added is compared with.
 
     >>> short(Fidelity("exact"), 8), short(Fidelity("cover", 2), 8), short(Fidelity("unsupported", reason="no"), 8)
-    ('exact', '+25 %', 'no')
+    ('exact', '+25.0 %', 'no')
     """
     share = numbers.percent(fidelity.pairs / pairs) if pairs else numbers.count(fidelity.pairs)
     return {"exact": "exact", "cover": f"+{share}", "lossy": f"-{share}"}.get(fidelity.kind, "no")
