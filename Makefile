@@ -20,8 +20,8 @@ check: $(VENV)/test.done     ## formatting, lint, import directions and types
 	$(RUN)lint-imports
 	$(RUN)pyright --pythonpath $(RUN)python
 
-test-gpu:                    ## the same kernels on the GPU of this machine, with the python that has CUDA torch
-	$(PYTHON) -m pytest tests/attention_core
+test-gpu:                    ## the same kernels and analyzer on this machine's GPU, with the python that has CUDA torch
+	$(PYTHON) -m pytest tests/attention_core tests/metrics/test_gpu.py
 
 bench:                       ## ours and peers in one run, results as JSON
 	$(PYTHON) -m benchmarks.run

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from reprlib import repr as short  # what a hostile file says may be megabytes long
 
@@ -97,6 +97,29 @@ class Capture:
     def dtype(self) -> torch.dtype:
         """The dtype of every tensor."""
         return next(iter(self.layers.values())).q.dtype
+
+    def to(self, device: str | torch.device) -> Capture:
+        """The same capture with its tensors on a device, where whatever measures it then computes.
+
+        Raises:
+            StudioError: torch has no such device here.
+
+        Example:
+            >>> from pattern_studio.capture import bundled
+            >>> bundled().to("cpu").layers[7].q.device
+            device(type='cpu')
+        """
+        try:
+            layers = {
+                number: LayerCapture(*(tensor.to(device) for tensor in layer.named().values()))
+                for number, layer in self.layers.items()
+            }
+        except (RuntimeError, AssertionError, NotImplementedError) as error:
+            raise StudioError(
+                f"expected a device that torch can use here, got {device!r} ({str(error).splitlines()[0][:200]}); "
+                "take 'cpu', or 'cuda' with a GPU and torch built for it"
+            ) from error
+        return replace(self, layers=layers)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a `pattern-studio-capture/1` file: .npz where the path ends so, else safetensors.

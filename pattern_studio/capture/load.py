@@ -76,7 +76,7 @@ def load_model(name: str, *, head: bool = False) -> Loaded:
         tokenizer = transformers.AutoTokenizer.from_pretrained(name)
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise StudioError(
-            f"expected a model's name on the hub, its folder or 'smollm2', but {name!r} can't be loaded "
+            f"expected a model's name on the hub, its folder, 'smollm2' or 'minilm', but {name!r} can't be loaded "
             f"({str(error).splitlines()[0][:200]}); check the name, and the network for one that is not on this machine"
         ) from error
     return Loaded(model.eval(), tokenizer, called or f"{name} ({model.config.model_type})")

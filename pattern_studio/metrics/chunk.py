@@ -19,6 +19,9 @@ from torch import Tensor
 from .subject import Subject
 
 CELLS = 2**21  # of heads * rows * keys: a handful of such arrays, 8 MiB each in float32, are alive at a time
+GPU_CELLS = (
+    2**26
+)  # 256 MiB each: a GPU is only busy with much work per call, and reads a mask of as many rows at a time
 MAX_ROWS = 256  # beyond it, a causal chunk computes more of the upper triangle than it saves in calls
 TINY = 1e-30  # a softmax over keys that hold less than this would lose digits to float32's smallest number
 
@@ -116,7 +119,8 @@ def chunks(subject: Subject) -> Iterator[Chunk]:
         # The scale goes into q, where it costs the least.
         q = layer.q.to(dtype) * subject.capture.scale
         k, v = layer.k.to(dtype), layer.v.to(dtype)
-        rows = max(1, min(MAX_ROWS, CELLS // (share * layer.tokens)))
+        cells = CELLS if q.device.type == "cpu" else GPU_CELLS
+        rows = max(1, min(MAX_ROWS, cells // (share * layer.tokens)))
         above = torch.full((rows, rows), -torch.inf, dtype=dtype, device=q.device).triu(1)
         for first in range(0, layer.tokens, rows):
             stop = min(first + rows, layer.tokens)

@@ -118,6 +118,37 @@ def next_token_loss(
     >>> report.scored, abs(report.added) < 1e-6
     (4, True)
     """
+
+    def losses(name: str, chosen: Sequence[int] | None) -> Tensor:
+        if progress is not None:
+            progress(name)
+        return position_losses(model, ids, pattern, score_from=score_from, block=block, layers=chosen)
+
+    dense, sparse = losses("dense", []), losses("sparse", layers)
+    alone: list[LayerLoss] = []
+    if sensitivity:
+        for layer in range(model.config.get_text_config().num_hidden_layers) if layers is None else layers:
+            alone.append(LayerLoss(layer, float((losses(f"layer {layer}", [layer]) - dense).mean())))
+    low, high = added_interval(sparse - dense)
+    return LossReport(
+        str(pattern), len(ids), len(dense), float(dense.mean()), float(sparse.mean()), low, high, tuple(alone)
+    )
+
+
+def position_losses(
+    model: PreTrainedModel,
+    ids: Sequence[int],
+    pattern: Pattern,
+    *,
+    score_from: int | None = None,
+    block: int | tuple[int, int] = 128,
+    layers: Sequence[int] | None = None,
+) -> Tensor:
+    """Each scored position's next-token loss in nats under a pattern, float64 [scored]; dense with `layers=[]`.
+
+    Arguments and errors as those of `next_token_loss`, which compares two of these; whoever tries many patterns on
+    one text needs the dense ones once.
+    """
     from .swap import swapped  # needs transformers
 
     first = len(ids) // 2 if score_from is None else score_from
@@ -128,24 +159,10 @@ def next_token_loss(
     if model.training:
         raise StudioError("expected a model in eval mode, got one in training mode; call model.eval()")
     head = output_layer(model)
-
-    def losses(name: str, chosen: Sequence[int] | None) -> Tensor:
-        if progress is not None:
-            progress(name)
-        if chosen is not None and not len(chosen):
-            return _losses(model, head, ids, first)
-        with swapped(model, pattern, layers=chosen, block=block):
-            return _losses(model, head, ids, first)
-
-    dense, sparse = losses("dense", []), losses("sparse", layers)
-    alone: list[LayerLoss] = []
-    if sensitivity:
-        for layer in range(model.config.get_text_config().num_hidden_layers) if layers is None else layers:
-            alone.append(LayerLoss(layer, float((losses(f"layer {layer}", [layer]) - dense).mean())))
-    low, high = _interval(sparse - dense)
-    return LossReport(
-        str(pattern), len(ids), len(dense), float(dense.mean()), float(sparse.mean()), low, high, tuple(alone)
-    )
+    if layers is not None and not len(layers):
+        return _losses(model, head, ids, first)
+    with swapped(model, pattern, layers=layers, block=block):
+        return _losses(model, head, ids, first)
 
 
 def output_layer(model: PreTrainedModel) -> torch.nn.Module:
@@ -175,11 +192,16 @@ def _losses(model: PreTrainedModel, head: torch.nn.Module, ids: Sequence[int], f
     return torch.cat(parts).double().cpu()
 
 
-def _interval(differences: Tensor) -> tuple[float | None, float | None]:
+def added_interval(differences: Tensor) -> tuple[float | None, float | None]:
+    """The 95 % interval of a mean of differences in a row, by means over stretches of 32; None with fewer than two.
+
+    >>> added_interval(torch.cat([torch.full((32,), 1.0), torch.full((32,), 3.0)]).double())
+    (0.04, 3.96)
+    """
     means = torch.stack(
         [part.mean() for part in differences.split(STRETCH) if len(part) == STRETCH] or [torch.zeros(())]
     )
     if len(means) < 2:
         return None, None
     centre, half = float(differences.mean()), 1.96 * float(means.std() / len(means) ** 0.5)
-    return centre - half, centre + half
+    return round(centre - half, 12), round(centre + half, 12)

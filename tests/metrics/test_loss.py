@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import pattern_studio as ps
-from pattern_studio.metrics.loss import next_token_loss
+from pattern_studio.metrics.loss import added_interval, next_token_loss, position_losses
 from pattern_studio.metrics.swap import swapped
 from tests.capture.families import FAMILIES, build
 
@@ -52,12 +52,19 @@ def test_patterns_by_head_and_layer():
 
 
 def test_the_interval_by_hand():
-    from pattern_studio.metrics.loss import _interval
-
-    low, high = _interval(torch.cat([torch.full((32,), 1.0), torch.full((32,), 3.0)]).double())
+    low, high = added_interval(torch.cat([torch.full((32,), 1.0), torch.full((32,), 3.0)]).double())
     # Means 1 and 3: centre 2, standard deviation sqrt(2), of the mean 1.
     assert (low, high) == (pytest.approx(2 - 1.96), pytest.approx(2 + 1.96))
-    assert _interval(torch.ones(40).double()) == (None, None)
+    assert added_interval(torch.ones(40).double()) == (None, None)
+
+
+def test_position_losses_are_what_the_report_averages():
+    model = build("gpt2")
+    dense, sparse = (position_losses(model, IDS, WINDOW, layers=layers) for layers in ([], None))
+    report = next_token_loss(model, IDS, WINDOW)
+    assert (dense.shape, dense.dtype) == ((48,), torch.float64)
+    assert (float(dense.mean()), float(sparse.mean())) == (report.dense, report.sparse)
+    assert added_interval(sparse - dense) == (report.added_low, report.added_high)
 
 
 def test_nothing_dropped_adds_nothing_and_an_encoder_can_be_swapped():
