@@ -17,19 +17,18 @@ from pattern_studio import BlockLayout, Pattern, Problem, StudioError, diff, low
 from pattern_studio.diff import Diff
 from pattern_studio.exporters import Export, export
 from pattern_studio.metrics import LayoutStats, layout_stats
-from pattern_studio.plot import Viewport, density_map, tile_map
+from pattern_studio.plot import Viewport, density_map
 from pattern_studio.plot.colours import Colours
 
 from . import captures
 from .captures import Source
 from .jobs import Jobs
+from .map_view import map_view
 from .state import State
 from .words import names
 from .work import Work
 
 if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
-
     from pattern_studio.capture import Capture
     from pattern_studio.metrics import Report
 
@@ -74,17 +73,24 @@ def _design(key: Key, _pattern: Pattern) -> tuple[BlockLayout, LayoutStats]:
         raise StudioError(TOO_LARGE) from None
 
 
-def figure(state: State, height: int, colours: Colours) -> Figure:
-    """The tile map of what is shown, in these colours. Raises StudioError as `design` does."""
+def map_of(state: State, colours: Colours) -> dict[str, Any]:
+    """The tile map of what is shown, as `map_view` gives it, in these colours. Raises StudioError as `design` does."""
     layout, _ = design(state)
-    return _figure(key_of(state.shown, state.pattern), state.head, state.viewport, height, colours, layout)
+    key = key_of(state.shown, state.pattern)
+    return _map(key, state.head, state.viewport, colours, layout, state.pattern, state.shown.layer)
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)
-def _figure(
-    key: Key, head: int, viewport: Viewport | None, height: int, colours: Colours, _layout: BlockLayout
-) -> Figure:
-    return tile_map(_layout, head, viewport, height=height, colours=colours)
+def _map(
+    key: Key,
+    head: int,
+    viewport: Viewport | None,
+    colours: Colours,
+    _layout: BlockLayout,
+    _pattern: Pattern,
+    _layer: int,
+) -> dict[str, Any]:
+    return map_view(_layout, _pattern, head, _layer, viewport, colours)
 
 
 def capture() -> Capture:
@@ -198,7 +204,7 @@ def thumbnail(state: State, head: int, side: int, colours: Colours) -> bytes:
     return _thumbnail(key_of(state.shown, state.pattern), head, side, colours, design(state)[0])
 
 
-@st.cache_data(max_entries=128, show_spinner=False)
+@st.cache_resource(max_entries=128, show_spinner=False)
 def _thumbnail(key: Key, head: int, side: int, colours: Colours, _layout: BlockLayout) -> bytes:
     return plot.thumbnail(_layout, head, side, colours)
 

@@ -48,6 +48,29 @@ class Boxed:
 
 
 @dataclass(frozen=True)
+@dataclass(frozen=True)
+class Drawn:
+    """A shape was drawn freehand: units (row, key) of `size` query rows and keys."""
+
+    units: frozenset[tuple[int, int]]
+    size: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Inserted:
+    """A word of the palette was picked: it joins the pattern with an operator, or takes its place with none."""
+
+    text: str
+    operator: str
+
+
+@dataclass(frozen=True)
+class OperatorChosen:
+    """What the next words of the palette join the pattern with; "" for nothing: they take its place."""
+
+    operator: str
+
+
 class Zoomed:
     """A box was drawn where boxes can only mean: look closer."""
 
@@ -168,6 +191,9 @@ Event = (
     | TensorsSet
     | Looked
     | CaptureChosen
+    | Drawn
+    | Inserted
+    | OperatorChosen
     | FitSet
     | ReachSet
     | PerformanceSet

@@ -6,6 +6,7 @@ import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from threading import Thread
 
 from pattern_studio import StudioError
 
@@ -38,10 +39,36 @@ def main(argv: Sequence[str] | None = None) -> None:
     chosen = parser.parse_args(argv)
     if not 1 <= chosen.port <= 65535:
         parser.error(f"--port takes a number from 1 to 65535, got {chosen.port}")
+    Thread(target=_warm_measuring, daemon=True).start()
     try:
         from streamlit.web import cli
     except ImportError as error:
         raise StudioError(f"the app needs {error.name}: pip install 'pattern-studio[app]'") from error
+    warm()
     script = Path(__file__).parent / "entry" / "studio.py"
     print(f"Pattern Studio: http://localhost:{chosen.port}  (Ctrl+C stops it)", flush=True)
     cli.main(["run", str(script), *options(chosen.port, chosen.headless)], prog_name="streamlit")
+
+
+def warm() -> None:
+    """Load what the first page needs, and draw its map once, so that no visitor waits for that."""
+    from pattern_studio import lower
+    from pattern_studio.metrics import layout_stats
+    from pattern_studio.plot.colours import LIGHT
+
+    from . import router  # noqa: F401  the pages with all that they import
+    from .map_view import map_view
+    from .work import Work
+
+    work = Work()
+    pattern, problem = work.reading.pattern, work.problem()
+    assert pattern is not None  # the app's own preset
+    layout_stats(pattern, problem, work.block)
+    map_view(lower(pattern, problem, block=work.block), pattern, 0, 0, None, LIGHT)
+
+
+def _warm_measuring() -> None:
+    """Load torch, which takes seconds, beside the server's start: what a pattern keeps is measured with it."""
+    from pattern_studio.capture import bundled
+
+    bundled()

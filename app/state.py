@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import pattern_studio as ps
 from pattern_studio import Pattern
 from pattern_studio.plot import Viewport
 
@@ -18,13 +17,16 @@ from .events import (
     Compared,
     Event,
     FamilyChosen,
+    Drawn,
     FieldSet,
     FitSet,
     HeadChosen,
     Looked,
     Opened,
+    Inserted,
     PerformanceSet,
     ProblemSet,
+    OperatorChosen,
     ReachSet,
     Redo,
     TargetChosen,
@@ -39,8 +41,10 @@ from .families import FAMILIES, family_of
 from .fit_spec import FitSpec
 from .performance_view import PerformanceView
 from .reach_view import ReachView
+from .painting import boxed, drawn
 from .work import MAX_BESIDE, Work
 
+from .reading import read
 KEPT = 100  # steps of undo
 
 
@@ -56,6 +60,7 @@ class State:
     - tool: what a box on the map does: zoom, add, remove or ask why; asked: the query row and key asked about.
     - target: which export is shown; head_dim, kv_heads: of the tensors it is for, 0 KV heads for one a query head.
     - look_layer, look_head: whose attention the Quality page shows.
+    - operator: what words of the palette join the text with, "" to take its place.
     - capture: key of the capture that is measured on, "" for the bundled one; fit: the Fit page's form.
     - reach, performance: what these pages look at.
     - notes: what of a link could not be honoured.
@@ -72,6 +77,7 @@ class State:
     asked: tuple[int, int] | None = None
     target: str = "flex_attention"
     head_dim: int = 64
+    operator: str = "|"
     kv_heads: int = 0
     look_layer: int = -1
     look_head: int = 0
@@ -120,7 +126,16 @@ def reduce(state: State, event: Event) -> State:
         case Boxed(box) if state.tool == "why":
             return replace(state, asked=((box.row_start + box.row_stop) // 2, (box.key_start + box.key_stop) // 2))
         case Boxed(box):
-            return _edited(state, replace(state.shown, text=_painted(state, box)), f"box {len(state.past)}")
+            text = str(boxed(state.pattern, box, state.shown.problem(), state.tool == "add"))
+            return _edited(state, replace(state.shown, text=text), f"box {len(state.past)}")
+        case Drawn(units, size):
+            text = str(drawn(state.pattern, units, size, state.shown.problem(), state.tool == "add"))
+            return _edited(state, replace(state.shown, text=text), f"drawn {len(state.past)}")
+        case Inserted(text, operator):
+            joined = f"({state.shown.text}) {operator} ({text})" if operator else text
+            pattern = read(joined).pattern
+            text = joined if pattern is None else str(pattern)
+            return _edited(state, replace(state.shown, text=text), f"inserted {len(state.past)}")
         case Zoomed(box):
             return replace(state, viewport=box)
         case Compared(n, text):
@@ -137,6 +152,8 @@ def reduce(state: State, event: Event) -> State:
             return replace(state, target=target)
         case TensorsSet(field, value):
             return replace(state, **{field: value})
+        case OperatorChosen(operator):
+            return replace(state, operator=operator)
         case Looked(layer, head):
             return replace(state, look_layer=layer, look_head=head)
         case CaptureChosen(key):
@@ -204,10 +221,3 @@ def _field_text(state: State, field: str, value: int) -> str:
         return state.work.text  # a form that has gone since: its last word comes too late
     family, values = found
     return str(family.build({**values, field: value}))
-
-
-def _painted(state: State, box: Viewport) -> str:
-    """The pattern with a rectangle added or taken away; rectangles are absolute positions, boxes are rows."""
-    offset = state.shown.problem().offset
-    rect = ps.rect(range(box.row_start + offset, box.row_stop + offset), range(box.key_start, box.key_stop))
-    return str(state.pattern | rect if state.tool == "add" else state.pattern - rect)

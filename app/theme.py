@@ -47,6 +47,7 @@ OPTIONS: dict[str, object] = {
     "client.toolbarMode": "minimal",
     "server.address": "127.0.0.1",
     "server.showEmailPrompt": False,
+    "server.fileWatcherType": "none",  # it would look through all of torch for changes at the first run
     "server.maxUploadSize": 64,
     **{f"theme.{name}": value for name, value in _SHARED.items()},
     **_of("light", LIGHT),
@@ -91,7 +92,15 @@ label [data-testid="stTooltipIcon"] { opacity: 0.3; }
 
 /* Nothing here takes long but what says so itself: no greying out at every change. */
 [data-stale="true"] { opacity: 1 !important; transition: none !important; }
+/* A form that has gone would else stand beside the new one until everything below is drawn. */
+.st-key-family-form [data-stale="true"] { animation: ps-leave 0s 0.6s forwards; }
+@keyframes ps-leave { to { visibility: hidden; } }
 .st-key-quality-old { opacity: 0.4; }
+
+.ps-map-words { font-size: 13px; line-height: 21px; color: var(--ps-quiet); text-align: center; margin-top: -6px; }
+.ps-map-words span { margin: 0 8px; white-space: nowrap; }
+.ps-map-words i { display: inline-block; width: 11px; height: 11px; margin-right: 4px; vertical-align: -1px;
+  border: 1px solid var(--ps-line); }
 
 .ps-group { font-size: 12px; font-weight: 600; letter-spacing: 0.06em; text-transform: uppercase;
   color: var(--ps-quiet); border-top: 1px solid var(--ps-line); padding-top: 7px; margin-top: 2px; line-height: 16px; }

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from html import escape
+
 import streamlit as st
 
 from pattern_studio import BlockLayout
 from pattern_studio.plot import Viewport
 from pattern_studio.plot.grid import Axis, grid_of
-from pattern_studio.plot.hover import FEW_TILES
 
 from .. import compute
-from ..events import Boxed, HeadChosen, ToolChosen, ZoomedOut
+from ..events import Boxed, Drawn, Event, HeadChosen, ToolChosen, Zoomed, ZoomedOut
+from ..map_view import unit
 from ..session import anew, follow, on, sends
 from ..state import State
 from ..theme import colours
+from . import tile_canvas
 
-HEIGHT = 486  # pixels: with it the page fits in 800
 TOOLS = {
     "zoom": "Zoom",
     "add": "Add",
@@ -23,10 +25,16 @@ TOOLS = {
     "why": "Why",
 }
 HINTS = {
-    "zoom": "Drag a box to zoom, down to tokens.",
-    "add": "Drag a box to add its pairs.",
-    "remove": "Drag a box to remove its pairs.",
-    "why": "Drag a box around a pair to ask why.",
+    "zoom": "Wheel, or drag a box, down to tokens.",
+    "add": "Click or drag to add; with Shift, draw freely.",
+    "remove": "Click or drag to remove; with Shift, draw freely.",
+    "why": "Click a pair to ask why.",
+}
+ENTER = {
+    "zoom": "looks closer",
+    "add": "adds the tile",
+    "remove": "removes the tile",
+    "why": "asks why the pair is allowed or not",
 }
 
 
@@ -56,16 +64,23 @@ def render(state: State, layout: BlockLayout) -> None:
             _head(state, layout)
         else:
             st.html(f'<div class="ps-note">{HINTS[state.tool]}</div>')
-    key = anew("map", (compute.key_of(state.shown, state.pattern), state.viewport, state.head, colours()))
-    st.plotly_chart(
-        compute.figure(state, HEIGHT, colours()),
-        key=key,
-        theme=None,
-        on_select=on(key, lambda event: _boxed(layout, state.viewport, event.selection.box)),
-        selection_mode="box",
-        config={"displayModeBar": False, "doubleClick": False},
-        alt=f"Tile map of {state.pattern}: query rows down, keys to the right",
+    view = compute.map_of(state, colours())
+    alt = (
+        f"Tile map of {str(state.pattern)[:200]}: query rows down, keys to the right. Arrow keys move, Enter "
+        f"{ENTER[state.tool]}, + and - zoom, 0 shows the whole map."
     )
+    key = anew("map", "one for all pictures: what is sent are tokens, whatever picture they were pointed at on")
+    acted = on(key, lambda value: _event(value["acted"], layout))
+    tile_canvas.render(key, {**view, "tool": state.tool, "alt": alt}, acted)
+    st.html(
+        f'<div class="ps-map-words"><div>{escape(view["caption"])}</div><div>'
+        + "".join(f"<span>{_swatch(colour)} {escape(meaning)}</span>" for colour, meaning in view["legend"])
+        + "</div></div>"
+    )
+
+
+def _swatch(colour: str) -> str:
+    return f'<i style="background:{colour}" aria-hidden="true"></i>'
 
 
 def _head(state: State, layout: BlockLayout) -> None:
@@ -82,10 +97,23 @@ def _head(state: State, layout: BlockLayout) -> None:
     )
 
 
-def _boxed(layout: BlockLayout, viewport: Viewport | None, boxes: list[dict]) -> Boxed | None:
-    if not boxes:  # an empty selection means that there is none
+def _event(what: dict, layout: BlockLayout) -> Event | None:
+    """What the visitor did on the map; None for what was meant for another problem, which came too late."""
+    if what["kind"] == "whole":
+        return ZoomedOut()
+    problem = layout.problem
+    if what["kind"] == "drawn":
+        size = (what["size"][0], what["size"][1])
+        units = frozenset((row, key) for row, key in what["units"])
+        inside = all(0 <= row * size[0] < problem.q_len and 0 <= key * size[1] < problem.kv_len for row, key in units)
+        return Drawn(units, size) if units and inside else None
+    (row_start, row_stop), (key_start, key_stop) = what["rows"], what["keys"]
+    if not (0 <= row_start < row_stop <= problem.q_len and 0 <= key_start < key_stop <= problem.kv_len):
         return None
-    return Boxed(snapped(layout, viewport, boxes[-1]["y"], boxes[-1]["x"]))
+    box = Viewport(row_start, row_stop, key_start, key_stop)
+    if what["kind"] == "box":
+        return Boxed(box)
+    return ZoomedOut() if (box.rows, box.keys) == (problem.q_len, problem.kv_len) else Zoomed(box)
 
 
 def snapped(layout: BlockLayout, viewport: Viewport | None, rows: list[float], keys: list[float]) -> Viewport:
@@ -97,9 +125,8 @@ def snapped(layout: BlockLayout, viewport: Viewport | None, rows: list[float], k
 
 
 def _snapped(axis: Axis, length: int, ends: list[float]) -> tuple[int, int]:
-    few = axis.stop - axis.start < FEW_TILES * axis.block
-    unit = axis.size if few else max(axis.size, axis.block)
+    step = unit(axis)
     low, high = sorted(ends)
-    start = min(max(round(low / unit), 0), (length - 1) // unit)
-    stop = max(round(high / unit), start + 1)
-    return start * unit, min(stop * unit, length)
+    start = min(max(round(low / step), 0), (length - 1) // step)
+    stop = max(round(high / step), start + 1)
+    return start * step, min(stop * step, length)

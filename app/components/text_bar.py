@@ -16,7 +16,7 @@ from ..reading import Reading, pointer
 from ..session import follow, on, sends
 from ..state import State
 from ..words import sentence
-from . import export_list
+from . import export_list, palette_menu
 
 
 def render(state: State, export: bool = True) -> None:
@@ -49,10 +49,14 @@ def render(state: State, export: bool = True) -> None:
             disabled=not state.future,
             on_click=sends(Redo()),
         )
+        if export:
+            palette_menu.popover(state)
         with st.popover("Link", icon=":material/link:"):
             _link(state)
-        with st.popover("Words", icon=":material/menu_book:"):
-            _words()
+        words = st.popover("Words", icon=":material/menu_book:", key="words", on_change="rerun")
+        if words.open:
+            with words:
+                _words()
         if export:
             export_list.popover(state)
     st.html(status(state.work.text, state.work.reading))

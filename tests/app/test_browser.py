@@ -8,7 +8,7 @@ from playwright.sync_api import BrowserContext, Page, expect
 
 import pattern_studio as ps
 from pattern_studio.metrics import layout_stats
-from tests.app.visit import box, figure, number, opened, settled
+from tests.app.visit import box, drag, drawn_map, figure, number, on_map, opened, settled
 
 pytestmark = pytest.mark.browser
 
@@ -37,7 +37,7 @@ def test_typing_a_pattern_shows_its_density(page: Page, address: str):
     box(page).fill(TEXT)
     for label, value in shown(TEXT, ps.Problem(1024, heads=9)).items():
         expect(figure(page, label)).to_have_text(value)
-    expect(page.locator(".js-plotly-plot .heatmaplayer image").first).to_be_visible()
+    expect(drawn_map(page)).to_be_visible()
 
 
 def test_an_error_points_at_its_place_while_typing(page: Page, address: str):
@@ -88,14 +88,8 @@ def test_a_box_on_the_map_joins_the_pattern_and_can_be_undone(page: Page, addres
     opened(page, address)
     settled(page)
     page.get_by_text("Add", exact=True).click()
-    expect(page.get_by_text("Drag a box to add its pairs.")).to_be_visible()
-    field = page.locator(".js-plotly-plot .nsewdrag").first.bounding_box()
-    x, y, side = field["x"], field["y"], field["width"]
-    page.mouse.move(x + 0.51 * side, y + 0.13 * side)
-    page.mouse.down()
-    page.mouse.move(x + 0.6 * side, y + 0.2 * side, steps=4)
-    page.mouse.move(x + 0.74 * side, y + 0.24 * side, steps=4)
-    page.mouse.up()
+    expect(page.get_by_text("Click or drag to add; with Shift, draw freely.")).to_be_visible()
+    drag(page, on_map(page, 0.13, 0.51), on_map(page, 0.24, 0.74))
     painted = "causal & (window(255, 0) | sink(4)) | rect(range(128, 256), range(512, 768))"
     expect(box(page)).to_have_value(painted)
     settled(page)
@@ -133,10 +127,10 @@ def test_comparing_two_patterns_and_looking_closer_at_both(page: Page, address: 
 def test_the_essentials_fit_in_1280_by_800(page: Page, address: str):
     opened(page, address)
     expect(figure(page, "Regret")).to_be_visible()
-    expect(page.locator(".js-plotly-plot .heatmaplayer image").first).to_be_visible()
+    expect(drawn_map(page)).to_be_visible()
     main = page.locator(".stMain")
     assert main.evaluate("e => [e.scrollWidth - e.clientWidth, e.scrollHeight - e.clientHeight]") == [0, 0]
-    for part in (box(page), page.locator(".js-plotly-plot").first, figure(page, "Regret")):
+    for part in (box(page), drawn_map(page), figure(page, "Regret")):
         place = part.bounding_box()
         assert place["x"] + place["width"] <= 1280
         assert place["y"] + place["height"] <= 800

@@ -27,3 +27,24 @@ def number(page: Page, label: str) -> Locator:
 def figure(page: Page, label: str) -> Locator:
     metric = page.locator("[data-testid=stMetric]").filter(has=page.get_by_text(label, exact=True))
     return metric.locator("[data-testid=stMetricValue]")
+
+
+def drawn_map(page: Page) -> Locator:
+    """The tile map of Design, once its picture stands."""
+    return page.locator("canvas[data-drawn]")
+
+
+def on_map(page: Page, row: float, key: float) -> tuple[float, float]:
+    """Where on the screen a share, 0 to 1, of the rows and keys in view lies."""
+    expect(drawn_map(page)).to_be_visible()
+    canvas = drawn_map(page).bounding_box()
+    x, y, wide, tall = map(float, drawn_map(page).get_attribute("data-place").split(","))
+    return canvas["x"] + x + key * wide, canvas["y"] + y + row * tall
+
+
+def drag(page: Page, begin: tuple[float, float], end: tuple[float, float]) -> None:
+    page.mouse.move(*begin)
+    page.mouse.down()
+    page.mouse.move((begin[0] + end[0]) / 2, (begin[1] + end[1]) / 2, steps=4)
+    page.mouse.move(*end, steps=4)
+    page.mouse.up()
