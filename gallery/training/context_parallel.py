@@ -57,13 +57,13 @@ class Model(nn.Module):
         return self.head(x + self.feed(x))
 
 
-def train(group: dist.ProcessGroup, steps: int, gradients: str) -> list[float]:
+def train(group: dist.ProcessGroup, steps: int, gradients: str, pattern: str = PATTERN) -> list[float]:
     """One rank's loop: the mean loss over all ranks of each step."""
     rank, ranks = dist.get_rank(group), dist.get_world_size(group)
     torch.manual_seed(0)
     model = wrapped(Model(), group, gradients)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    layout = ps.lower(ps.parse(PATTERN), q_len=LENGTH, block=16, heads=HEADS)
+    layout = ps.lower(ps.parse(pattern), q_len=LENGTH, block=16, heads=HEADS)
     plan = distributed_plan(layout, ranks, rank)
     if rank == 0:
         print(plan)
@@ -94,13 +94,13 @@ def wrapped(model: Model, group: dist.ProcessGroup, gradients: str) -> nn.Module
     return parallel
 
 
-def work(rank: int, ranks: int, steps: int, gradients: str, store: str) -> None:
+def work(rank: int, ranks: int, steps: int, gradients: str, store: str, pattern: str = PATTERN) -> None:
     """A process of this script: rank 0 prints the losses."""
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=ranks)
     assert dist.group.WORLD is not None
-    losses = train(dist.group.WORLD, steps, gradients)
+    losses = train(dist.group.WORLD, steps, gradients, pattern)
     if rank == 0:
         print("\n".join(f"step {step}: loss {loss:.4f}" for step, loss in enumerate(losses)))
     dist.destroy_process_group()

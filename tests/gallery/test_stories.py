@@ -7,14 +7,28 @@ from pathlib import Path
 import pytest
 import torch
 
-from gallery.stories import config_to_kernel, custom_pattern, fit_edit_train, shrink_window
+from gallery.stories import (
+    config_to_kernel,
+    custom_pattern,
+    fit_edit_train,
+    language_model_block,
+    monitoring,
+    shrink_window,
+)
 
 FOLDER = Path(shrink_window.__file__).parent
 
 
 def test_every_story_is_run_here():
     stories = {path.stem for path in FOLDER.glob("*.py")} - {"__init__"}
-    assert stories == {"config_to_kernel", "custom_pattern", "fit_edit_train", "shrink_window"}
+    assert stories == {
+        "config_to_kernel",
+        "custom_pattern",
+        "fit_edit_train",
+        "language_model_block",
+        "monitoring",
+        "shrink_window",
+    }
 
 
 def test_a_window_for_each_head_beats_one_for_all(capsys):
@@ -56,3 +70,41 @@ def test_an_edit_pays_in_recall_and_in_training():
     assert end["edited"] > end["fitted"] > 0.5
     assert end["edited p1"] > end["fitted p1"]
     assert end["window"] < 0.45 < 0.9 < end["window and sink"]
+
+
+def test_the_guides_language_model_keeps_a_tenth_with_one_plan(capsys):
+    small = [
+        "--tokens",
+        "2000",
+        "--layers",
+        "2",
+        "--batch",
+        "1",
+        "--width",
+        "32",
+        "--heads",
+        "2",
+        "--density",
+        "0.2",
+        "--device",
+        "cpu",
+    ]
+    end = language_model_block.main(small)
+    assert end["finite"] == 1
+    assert 0.15 < end["block density"] <= 0.2
+    assert "one plan for all layers" in capsys.readouterr().out
+    assert language_model_block.SparseTransformerBlock().attention.sparse_config.density == 0.1
+
+
+def test_what_a_module_says_of_itself_was_measured(capsys):
+    end = monitoring.main(["--tokens", "512", "--width", "32"])
+    assert {name for name, value in end["before"].items() if value is not None} == {
+        "forwards",
+        "plan_hits",
+        "plan_misses",
+    }
+    assert end["stats"]["forwards"] == len(end["log"]) == 3
+    assert end["stats"]["avg_forward_time_ms"] > 0
+    assert 0 < end["stats"]["quality_score"] < 1
+    assert end["freed"] > 0
+    assert "which is no time" in capsys.readouterr().out

@@ -25,3 +25,10 @@ def test_two_ranks_train_as_one_does(four_ranks, alone, gradients):
 def test_compressed_gradients_train(four_ranks, gradients):
     losses = four_ranks.run(work.trained, 2, 5, gradients)[0]
     assert losses[-1] < losses[0] - 0.4
+
+
+def test_the_guides_hierarchy_trains(four_ranks):
+    from gallery.training.hierarchical import pattern
+
+    losses = four_ranks.run(work.trained, 4, 5, "powersgd", pattern(4, 2))[0]
+    assert losses[-1] < losses[0] - 0.3

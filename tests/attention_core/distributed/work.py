@@ -79,11 +79,31 @@ def leaves(rank, group, *arguments):
     return both_passes(rank, group, *arguments)
 
 
-def trained(rank, group, steps, gradients):
+def compiled(rank, group, text, problem, block, tensors, options):
+    """Graphs of the first compiled call, graphs of a later one, and (eager, compiled) output and gradients."""
+    from torch._dynamo.testing import CompileCounterWithBackend
+
+    made = _plan(rank, group, text, problem, block, tensors, options)
+    for part, _ in made.steps:
+        _ = part.by_query, part.by_key  # as plan() does on CUDA
+    inputs = [shard(tensors[x], made.query_positions if x == "q" else made.key_positions) for x in "qkv"]
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return distributed_block_sparse_attention(q * 1.5, k, v, made, group, backend="triton").sin()
+
+    first, later = CompileCounterWithBackend("aot_eager"), CompileCounterWithBackend("aot_eager")
+    torch.compile(attend, backend=first)(*inputs)
+    torch.compiler.reset()
+    found = torch.compile(attend, backend=later, fullgraph=True)(*inputs)
+    both = [(out.detach(), *torch.autograd.grad(out.sum(), inputs)) for out in (attend(*inputs), found)]
+    return first.frame_count, later.frame_count, list(zip(*both, strict=True))
+
+
+def trained(rank, group, steps, gradients, *pattern):
     """The losses of the gallery's training script."""
     from gallery.training.context_parallel import train
 
-    return train(group, steps, gradients)
+    return train(group, steps, gradients, *pattern)
 
 
 def _plan(rank, group, text, problem, block, tensors, options):
