@@ -55,6 +55,6 @@ TARGET = Target(
     suffix=".json",
     media_type="application/json",
     write=write,
-    proof="contract",
+    proof="gpu",
     grouped="own",  # docs/backends.md
 )

@@ -47,6 +47,22 @@ def test_every_target_is_listed_with_its_file():
         assert any(character.isdigit() for character in target.consumer), "the version that was read"
 
 
+CONSUMERS = {"flex_attention": "torch", "flex_mask_mod": "torch", "huggingface": "transformers"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_a_target_says_of_its_proof_is_so(name):
+    """What is run is imported by the target's own test, or has a test of its own name among those for a GPU."""
+    proof, folder = TARGETS[name].proof, Path(__file__).parent
+    gpu = (folder / "test_gpu_consumers.py").read_text()
+    assert (proof == "gpu") == (f"def test_{name}(" in gpu and name not in CONSUMERS)
+    if proof == "run" and name not in ("json", "npz", "safetensors"):  # whose consumer is our own reader
+        tree = ast.parse((folder / f"test_{name}.py").read_text())
+        imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+        imported |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+        assert any((module or "").split(".")[0] == CONSUMERS[name] for module in imported)
+
+
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.py")), ids=lambda path: path.stem)
 def test_siblings_do_not_import_each_other(path):
     if path.stem in ("__init__", "_registry"):
