@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 FREE = "blocks"
 ANY = "any"
+LATER, NOTHING = "later", "nothing"
 
 # What a fit may make -> (title, what it is). Between FREE and ANY: the families of pattern_studio.learned.
 LAYOUTS: dict[str, tuple[str, str]] = {
@@ -27,8 +28,8 @@ class FitSpec:
     - density: block density, of the tiles of the model's own dense mask, over all heads and layers together.
     - block_q, block_k: the tile in tokens.
     - floor: share of the mean budget that no head falls below, and with free tiles no query block.
-    - later: fit on the first half of the rows only, and measure the other half as held out (families).
-    - second: key of a capture of another text to be measured as held out, "" for none.
+    - held_out: what the fit may not see and is measured on: LATER, the second half of the rows, which only a family of
+      a causal model can leave out; the key of a capture of another text; or NOTHING.
     """
 
     layout: str = FREE
@@ -36,8 +37,7 @@ class FitSpec:
     block_q: int = 64
     block_k: int = 16
     floor: float = 0.25
-    later: bool = True
-    second: str = ""
+    held_out: str = LATER
 
     @property
     def block(self) -> tuple[int, int]:

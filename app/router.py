@@ -24,6 +24,7 @@ PAGES = (
     (compare.render, "Compare", "compare", "Two or more patterns side by side: what they share, keep and cost."),
     (reach.render, "Reach", "reach", "How information spreads over layers: what reaches what, and after how many."),
     (fit.render, "Fit", "fit", "Make a pattern from a model's own attention at a budget, and see what it is worth."),
+    (fit.render, "Fit", "fit", "Make a pattern from a model's own attention at a budget, and see what it is worth."),
     (export.render, "Export", "export", "Take the pattern to another library, exactly, as code or a file."),
     (gallery.render, "Gallery", "gallery", "Patterns of the literature, each one click from the Design page."),
 )

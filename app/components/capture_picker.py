@@ -26,13 +26,6 @@ def render(state: State, recording: bool = False) -> None:
             record_form.render(kept)
 
 
-def problem() -> None:
-    """What was wrong with the last file, on the page itself: the menu may have closed."""
-    kept = captures.store()
-    if kept.problem:
-        st.html(f'<div class="ps-wrong" role="alert">{escape(kept.problem)}</div>')
-
-
 def _list(state: State) -> None:
     sources = captures.all_sources()
     key = follow("capture", state.capture)
@@ -70,3 +63,5 @@ def _upload(kept: captures.Store) -> None:
         help="q, k and v of a model, as pattern-studio capture writes them (pattern-studio-capture/1). Nothing in the "
         "file is run; it stays in memory.",
     )
+    if kept.problem:
+        st.html(f'<div class="ps-wrong" role="alert">{escape(kept.problem)}</div>')

@@ -24,37 +24,40 @@ def render() -> None:
     """Draw the page; the analysis runs beside it."""
     state = session.state()
     text_bar.render(state)
-    bar = st.container(horizontal=True, vertical_alignment="center", gap="small")
+    left, right = st.columns([48, 52], gap="medium")
+    place = right.empty()  # empty at once: what it showed was another pattern's
+    with left:
+        bar = st.container(horizontal=True, vertical_alignment="center", gap="small")
+        recorded = st.container()
     with bar:
         capture_picker.render(state, recording=True)
-        st.html(f'<div class="ps-note">{escape(captures.chosen().title)}</div>', width="content")
-    capture_picker.problem()
-    recorded = st.container()
     docs = document_lengths(state.shown.docs)
     visitor, block = session.visitor(), state.shown.block
     jobs = [
         compute.quality_job(visitor, state.pattern, block, docs),
         compute.mass_job(visitor, state.look_layer, block),
     ]
-    when_done(jobs, lambda report, mass: _page(state, bar, report, *mass), "Measuring the pattern on the capture …")
+    with left:
+        when_done(
+            jobs, lambda report, mass: _page(state, bar, place, report, *mass), "Measuring the pattern on the capture …"
+        )
     with recorded:
         record_form.watch()
 
 
-def _page(state: State, bar: DeltaGenerator, report: Report, number: int, mass: NDArray) -> None:
+def _page(state: State, bar: DeltaGenerator, right: DeltaGenerator, report: Report, number: int, mass: NDArray) -> None:
     layers = [layer.layer for layer in report.layers]
     layer = report.layers[layers.index(number)]
     head = min(state.look_head, len(layer.heads) - 1)
     with bar:
         _choice("layer", layers, number, lambda chosen: Looked(chosen, head))
         _choice("head", list(range(len(layer.heads))), head, lambda chosen: Looked(number, chosen))
-    left, right = st.columns([48, 52], gap="medium")
-    with left, st.container(gap="xsmall"):
-        try:
-            attention_map.render(state, number, head, mass[head])
-        except StudioError as error:
-            st.warning(str(error))
-    with right, st.container(gap="xsmall"):
+        st.html(f'<div class="ps-note">{escape(captures.chosen().title)}</div>', width=200)
+    try:
+        attention_map.render(state, number, head, mass[head])
+    except StudioError as error:
+        st.warning(str(error))
+    with right.container(gap="xsmall"):
         head_table.render(report, number, head)
         row_recall.render(layer, head)
 

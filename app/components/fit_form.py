@@ -1,0 +1,78 @@
+"""What to fit: the layout, its budget, its tiles, and what is held out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import streamlit as st
+
+from .. import captures
+from ..events import FitSet
+from ..fit_spec import FREE, LATER, LAYOUTS, NOTHING, FitSpec
+from ..session import follow, on
+from ..state import State
+from .problem_form import BLOCKS_K, BLOCKS_Q
+
+
+def render(state: State) -> None:
+    """Draw the fields, one below the other."""
+    spec = state.fit
+    _choice("layout", "Layout", list(LAYOUTS), spec.layout, lambda name: LAYOUTS[name][0], LAYOUTS[spec.layout][1])
+    key = follow("fit density", round(100 * spec.density))
+    st.slider(
+        "Block density, %",
+        1,
+        100,
+        round(100 * spec.density),
+        key=key,
+        on_change=on(key, lambda value: FitSet("density", value / 100)),
+        help="Active tiles / tiles of the model's own dense mask, over all heads and layers together.",
+    )
+    left, right = st.columns(2, gap="small")
+    with left:
+        _choice("block_q", "Block, rows", list(BLOCKS_Q), spec.block_q, str, "Query rows of a tile.")
+    with right:
+        _choice("block_k", "Block, keys", list(BLOCKS_K), spec.block_k, str, "Keys of a tile.")
+    key = follow("fit floor", round(100 * spec.floor))
+    st.slider(
+        "Floor, % of the mean",
+        0,
+        100,
+        round(100 * spec.floor),
+        key=key,
+        on_change=on(key, lambda value: FitSet("floor", value / 100)),
+        help="No head falls below this share of the mean budget, and with free tiles no query block: a budget that "
+        "only chases mass starves heads and rows, which costs more loss than recall says.",
+    )
+    sources = captures.all_sources()
+    others = {key: f"another text: {one.title}" for key, one in sources.items() if key != captures.chosen().key}
+    options = {NOTHING: "nothing"} | ({} if spec.layout == FREE else {LATER: "the second half of the rows"}) | others
+    _choice(
+        "held_out",
+        "Held out",
+        list(options),
+        held_out(spec, options),
+        options.__getitem__,
+        "What the fit does not see and is measured on. Another text is another capture of the same model and length, "
+        "which you upload under Capture; earlier rows alone can only be fitted by families.",
+    )
+
+
+def held_out(spec: FitSpec, options: dict[str, str]) -> str:
+    """What is held out where the wish can't be honoured: nothing."""
+    return spec.held_out if spec.held_out in options else NOTHING
+
+
+def _choice(
+    field: str, label: str, options: list, value: object, words: Callable[..., str], text: str | None = None
+) -> None:
+    key = follow(f"fit {field}", value)
+    st.selectbox(
+        label,
+        options,
+        options.index(value),
+        key=key,
+        format_func=words,
+        on_change=on(key, lambda chosen: FitSet(field, chosen)),
+        help=text,
+    )
