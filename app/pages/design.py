@@ -14,6 +14,7 @@ from ..components import (
     figures_panel,
     head_strip,
     map_panel,
+    pattern_file,
     problem_form,
     quality_panel,
     text_bar,
@@ -32,6 +33,7 @@ def render() -> None:
     left, middle, right = st.columns([15, 46, 39], gap="medium")
     with left:
         problem_form.render(state)
+        pattern_file.render(state)
     try:
         layout, stats = compute.design(state)
     except StudioError as error:
