@@ -15,10 +15,12 @@ from pattern_studio.errors import StudioError
 
 from .kernels import blocked, fused, reference
 from .kernels.dropout import Dropout
+from .kernels.hopper import serves as hopper
 from .kernels.runs import KeyRuns
+from .kernels.triton.lists import TileLists
 from .plan import Plan
 
-BACKENDS = ("triton", "blocked", "reference")
+BACKENDS = ("hopper", "triton", "blocked", "reference")
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 REFERENCE_CELLS = 2**30  # scores that the dense reference may build
 
@@ -86,10 +88,11 @@ def block_sparse_attention(
     reaches that block, even if it holds NaN.
 
     Backends: "triton" (fused, on CUDA, float16, bfloat16 and float32, head dims up to 256, block_q 16
-    to 256), "blocked" (plain torch, any device, cost follows the active tiles), both differentiable
-    once; "reference" (dense, the specification, small inputs only). "auto" takes "triton" for CUDA
-    tensors that it serves and "blocked" for all others. With `deterministic=True` gradients are
-    bitwise repeatable.
+    to 256), "hopper" (fused, for compute capability 9.0 alone, float16 and bfloat16, head dims 64 and
+    128, block_q 128 and 256, block_k a multiple of 8, no dropout; not yet proved on a card), "blocked"
+    (plain torch, any device, cost follows the active tiles), all differentiable once; "reference"
+    (dense, the specification, small inputs only). "auto" takes "triton" for CUDA tensors that it serves
+    and "blocked" for all others. With `deterministic=True` gradients are bitwise repeatable.
 
     `dropout_p`, at least 0 and below 1, drops each allowed probability by itself and divides the others
     by the chance of being kept; lse stays that of all allowed keys. Which pairs are dropped follows
@@ -120,8 +123,10 @@ def block_sparse_attention(
     scale = 1 / math.sqrt(q.shape[3]) if scale is None else _finite(scale)
     dropout = _dropout(dropout_p, seed, q)
 
-    chosen = _automatic(q, v, plan) if backend == "auto" else backend
-    if chosen == "triton":
+    chosen = _automatic(q, v, plan, dropout) if backend == "auto" else backend
+    if chosen == "hopper":
+        out, lse = _hopper(q, k, v, plan, scale, deterministic, dropout)
+    elif chosen == "triton":
         out, lse = _fused(q, k, v, plan, scale, deterministic, dropout)
     elif chosen == "blocked":
         if deterministic and q.is_cuda:
@@ -138,8 +143,10 @@ def block_sparse_attention(
     return (out, lse) if return_lse else out
 
 
-def _automatic(q: Tensor, v: Tensor, plan: Plan) -> str:
+def _automatic(q: Tensor, v: Tensor, plan: Plan, dropout: Dropout | None) -> str:
     """The fused kernels for CUDA tensors that they serve, plain torch for all others."""
+    if hopper.CHOSEN_BY_AUTO and hopper.obstacle(q, v, plan.block, dropout is not None) is None:
+        return "hopper"
     return "triton" if q.is_cuda and fused.obstacle(q, v, plan.block) is None else "blocked"
 
 
@@ -151,10 +158,32 @@ def _fused(
         raise StudioError(f"backend 'triton' can't serve this: {reason}; use backend='blocked' or 'auto'")
     from .kernels.triton.op import attention
 
-    if scale <= 0:  # the kernels follow the maximum of scaled scores through a positive scale
-        q, scale = (-q, -scale) if scale < 0 else (q * 0, 1.0)
-    by_key = plan.by_key if deterministic or not fused.gathers_keys(plan.block) else None
-    return attention(q, k, v, plan.by_query, by_key, scale, dropout)
+    q, scale = _positive(q, scale)
+    return attention(q, k, v, plan.by_query, _transposed(plan, deterministic), scale, dropout)
+
+
+def _hopper(
+    q: Tensor, k: Tensor, v: Tensor, plan: Plan, scale: float, deterministic: bool, dropout: Dropout | None
+) -> tuple[Tensor, Tensor]:
+    reason = hopper.obstacle(q, v, plan.block, dropout is not None)
+    if reason is not None:
+        raise StudioError(f"backend 'hopper' can't serve this: {reason}; use backend='triton' or 'auto'")
+    from .kernels.hopper.op import attention
+
+    q, scale = _positive(q, scale)
+    return attention(q, k, v, plan.by_query, _transposed(plan, deterministic), scale)
+
+
+def _positive(q: Tensor, scale: float) -> tuple[Tensor, float]:
+    """The same scores by a positive scale, through which the fused kernels follow the maximum."""
+    if scale > 0:
+        return q, scale
+    return (-q, -scale) if scale < 0 else (q * 0, 1.0)
+
+
+def _transposed(plan: Plan, deterministic: bool) -> TileLists | None:
+    """The lists of dK and dV, or None where they are added to gathered keys."""
+    return plan.by_key if deterministic or not fused.gathers_keys(plan.block) else None
 
 
 def _plain(

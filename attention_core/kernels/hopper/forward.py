@@ -1,0 +1,349 @@
+"""Forward on Hopper: one producer warp, two warpgroups of 64 rows each, one softmax over all tiles of a row.
+
+A program stays on its multiprocessor and walks a share of the work table (schedule.py). The producer
+feeds Q, K and V through the copy engine into rings of shared memory, K one tile ahead of V. Each consumer
+issues Q.K of tile j together with P.V of tile j - 1; the exponentials of tile j overlap that P.V and the
+other consumer's products. P stays in registers, O leaves through its own Q buffer.
+
+Masked tiles come first and follow a running maximum. With FROZEN the maximum that is known after them and
+the first full tile is the reference of all later ones: no maximum and no rescaling there. fp32 sums and
+bf16 P have the exponents for it unless a later score exceeds the reference by 2^100; such rows (and rows
+whose output is not finite) are marked with lse = +inf, and repair.py computes them again.
+"""
+
+# ruff: noqa: N803, SIM102 - upper-case arguments are compile-time constants, as is the custom in Triton, and
+# conditions on them stand alone, so that they are decided before the program is compiled
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+from .gluon_api import box_load, box_store, view
+from .masks import allowed_pairs
+from .ring import await_turn, lane_sums, next_slot, pass_turn, pinned
+
+Q_BUFFERS: gl.constexpr = gl.constexpr(2)  # the next row tile's queries come in while this one's are in use
+ITEM: gl.constexpr = gl.constexpr(8)  # numbers of an entry of the work table
+LN2: gl.constexpr = gl.constexpr(0.6931471805599453)
+OVERFLOW: gl.constexpr = gl.constexpr(1.2676506e30)  # 2^100
+
+
+@gluon.jit
+def _load_tile(box, batch, head, units, tile, full, ring, slot, N: gl.constexpr, GRANULE: gl.constexpr,
+               D: gl.constexpr):  # fmt: skip
+    """Send the N rows of a tile to a slot of a ring: one box, or one for each unit and 64 columns."""
+    if GRANULE >= N:
+        box_load(box, [batch, head, gl.load(units + tile), 0], full, ring.index(slot))
+    else:
+        UNITS: gl.constexpr = N // GRANULE
+        PANELS: gl.constexpr = D // 64  # swizzled memory holds 64 columns of all rows, then the next 64
+        for u in range(UNITS):
+            start = gl.load(units + tile * UNITS + u)
+            for panel in gl.static_range(PANELS):
+                box_load(box, [batch, head, start, panel * 64], full, ring.index((slot * PANELS + panel) * UNITS + u))
+
+
+@gluon.jit
+def _produce(boxes, rings, bars, masked_units, full_units, items, counts, kv_ratio, BYTES: gl.constexpr,
+             N: gl.constexpr, GRANULE: gl.constexpr, D: gl.constexpr, K_SLOTS: gl.constexpr,
+             V_SLOTS: gl.constexpr):  # fmt: skip
+    q_box, k_box, v_box = boxes
+    q_ring, k_ring, v_ring = rings
+    q_full, q_free, k_full, k_free, v_full, v_free = bars
+    busy = gl.load(counts)
+    q_slot = 0
+    q_phase = 0
+    k_slot = 0
+    k_phase = 0
+    v_slot = 0
+    v_phase = 0
+    for turn in range(gl.program_id(0), busy, gl.num_programs(0)):
+        # Loaded here, not carried around the loop: Triton 3.6 drops the update of a prefetched load (a hang).
+        item = items + turn * ITEM
+        batch = gl.load(item)
+        head = gl.load(item + 1)
+        row = gl.load(item + 2)
+        masked_begin = gl.load(item + 3)
+        masked = gl.load(item + 4)
+        full_begin = gl.load(item + 5)
+        tiles = masked + gl.load(item + 6)
+        kv_head = head // kv_ratio
+        for g in gl.static_range(2):
+            b = q_slot * 2 + g
+            mbarrier.wait(q_free.index(b), q_phase ^ 1)
+            mbarrier.expect(q_full.index(b), 64 * BYTES)
+            box_load(q_box, [batch, head, row + g * 64, 0], q_full.index(b), q_ring.index(b))
+        q_slot, q_phase = next_slot(q_slot, q_phase, Q_BUFFERS)
+        for j in range(0, tiles + 1):
+            if j < tiles:
+                mbarrier.wait(k_free.index(k_slot), k_phase ^ 1)
+                mbarrier.expect(k_full.index(k_slot), N * BYTES)
+                if j < masked:
+                    _load_tile(k_box, batch, kv_head, masked_units, masked_begin + j, k_full.index(k_slot), k_ring,
+                               k_slot, N, GRANULE, D)  # fmt: skip
+                else:
+                    _load_tile(k_box, batch, kv_head, full_units, full_begin + j - masked, k_full.index(k_slot), k_ring,
+                               k_slot, N, GRANULE, D)  # fmt: skip
+                k_slot, k_phase = next_slot(k_slot, k_phase, K_SLOTS)
+            if j > 0:
+                mbarrier.wait(v_free.index(v_slot), v_phase ^ 1)
+                mbarrier.expect(v_full.index(v_slot), N * BYTES)
+                if j <= masked:
+                    _load_tile(v_box, batch, kv_head, masked_units, masked_begin + j - 1, v_full.index(v_slot), v_ring,
+                               v_slot, N, GRANULE, D)  # fmt: skip
+                else:
+                    _load_tile(v_box, batch, kv_head, full_units, full_begin + j - 1 - masked, v_full.index(v_slot),
+                               v_ring, v_slot, N, GRANULE, D)  # fmt: skip
+                v_slot, v_phase = next_slot(v_slot, v_phase, V_SLOTS)
+
+
+@gluon.jit
+def _consume(
+    common, GROUP: gl.constexpr, N: gl.constexpr, GRANULE: gl.constexpr, D: gl.constexpr, K_SLOTS: gl.constexpr,
+    V_SLOTS: gl.constexpr, BLOCK_Q: gl.constexpr, BLOCK_K: gl.constexpr, HAS_BITS: gl.constexpr,
+    MASKED: gl.constexpr, SPLIT: gl.constexpr, TURNS: gl.constexpr, AHEAD: gl.constexpr, FROZEN: gl.constexpr,
+):  # fmt: skip
+    out_box, rings, q_boxed, bars, walked, results, items, counts, scale, q_len, kv_len, heads = common
+    q_ring, k_ring, v_ring = rings
+    q_full, q_free, k_full, k_free, v_full, v_free = bars
+    out, lse, part_out, part_lse = results
+    S: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, N, 16])
+    O: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, D, 16])  # noqa: E741
+    P: gl.constexpr = gl.DotOperandLayout(0, O, 2)
+    S_ROW: gl.constexpr = gl.SliceLayout(1, S)
+    O_ROW: gl.constexpr = gl.SliceLayout(1, O)
+    half: gl.constexpr = q_ring.dtype
+    busy = gl.load(counts)
+    step = gl.num_programs(0)
+    q_slot = 0
+    q_phase = 0
+    k_slot = 0
+    k_phase = 0
+    v_slot = 0
+    v_phase = 0
+    last_buffer = 0
+    zero = gl.zeros([64, N], gl.float32, S)
+    if TURNS:
+        if GROUP == 1:
+            pass_turn(GROUP, True)  # the other goes first
+    if AHEAD:
+        some = gl.program_id(0) < busy
+        mbarrier.wait(q_full.index(GROUP), 0, pred=some)
+        mbarrier.wait(k_full.index(0), 0, pred=some)
+        scores = warpgroup_mma(q_ring.index(GROUP), k_ring.index(0).permute([1, 0]), zero, use_acc=False, is_async=True)
+    for turn in range(gl.program_id(0), busy, step):
+        item = items + turn * ITEM
+        head = gl.load(item) * heads + gl.load(item + 1)
+        row = gl.load(item + 2) + GROUP * 64
+        masked_begin = gl.load(item + 3)
+        masked = gl.load(item + 4)
+        tiles = masked + gl.load(item + 6)
+        buffer = q_slot * 2 + GROUP
+        q = q_ring.index(buffer)
+        # The first tile: nothing to fold it into.
+        if not AHEAD:
+            mbarrier.wait(q_full.index(buffer), q_phase)
+            mbarrier.wait(k_full.index(k_slot), k_phase)
+            scores = warpgroup_mma(q, k_ring.index(k_slot).permute([1, 0]), zero, use_acc=False, is_async=True)
+        s = warpgroup_mma_wait(0, deps=[scores])  # [64, N]
+        mbarrier.arrive(k_free.index(k_slot))
+        k_slot, k_phase = next_slot(k_slot, k_phase, K_SLOTS)
+        if MASKED:
+            if masked > 0:
+                allowed = allowed_pairs(walked, masked_begin, row, kv_len, N, GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS, S)
+                s = gl.where(allowed, s, -float("inf"))
+        m = gl.max(s, 1) * scale  # [64]; scale > 0
+        # A row without a key yet has -inf - -inf; its reference is 0 until a key comes.
+        reference = gl.where(m == -float("inf"), 0.0, m) if MASKED else m
+        p = gl.exp2(s * scale - reference[:, None])
+        total = lane_sums(p, N)  # [64, 4]
+        T_ROW: gl.constexpr = gl.SliceLayout(1, total.type.layout)
+        p_half = gl.convert_layout(p.to(half), P)
+        tma.store_wait(0)
+        mbarrier.arrive(q_free.index(last_buffer), pred=turn >= step)  # the previous rows' O has left its Q buffer
+        acc = gl.zeros([64, D], gl.float32, O)
+
+        after = 1
+        if MASKED:
+            # With FROZEN the first full tile still moves the reference if only masked ones came before.
+            after = gl.where(masked > 0, gl.minimum(masked + FROZEN, tiles), 1)
+            for j in range(1, after):
+                mbarrier.wait(k_full.index(k_slot), k_phase)
+                await_turn(GROUP, TURNS)
+                scores = warpgroup_mma(q, k_ring.index(k_slot).permute([1, 0]), zero, use_acc=False, is_async=True)
+                mbarrier.wait(v_full.index(v_slot), v_phase)
+                sums = warpgroup_mma(p_half, v_ring.index(v_slot), acc, is_async=True)
+                pass_turn(GROUP, TURNS)
+                s = warpgroup_mma_wait(1, deps=[scores])
+                mbarrier.arrive(k_free.index(k_slot))
+                k_slot, k_phase = next_slot(k_slot, k_phase, K_SLOTS)
+                # The full tile has no bounds: those of the last masked one are read and not used.
+                mine = gl.minimum(j, masked - 1)
+                allowed = allowed_pairs(walked, masked_begin + mine, row, kv_len, N, GRANULE, BLOCK_Q, BLOCK_K,
+                                        HAS_BITS, S)  # fmt: skip
+                s = gl.where(allowed | (j >= masked), s, -float("inf"))
+                m_new = gl.maximum(m, gl.max(s, 1) * scale)
+                reference = gl.where(m_new == -float("inf"), 0.0, m_new)
+                fade = gl.exp2(m - reference)
+                m = m_new
+                p = gl.exp2(s * scale - reference[:, None])
+                total = total * gl.convert_layout(fade, T_ROW)[:, None] + pinned(lane_sums(p, N))
+                acc, p_half = warpgroup_mma_wait(0, deps=[sums, p_half])
+                mbarrier.arrive(v_free.index(v_slot))
+                v_slot, v_phase = next_slot(v_slot, v_phase, V_SLOTS)
+                acc = acc * gl.convert_layout(fade, O_ROW)[:, None]
+                p_half = gl.convert_layout(p.to(half), P)
+        for _j in range(after, tiles):
+            mbarrier.wait(k_full.index(k_slot), k_phase)
+            await_turn(GROUP, TURNS)
+            scores = warpgroup_mma(q, k_ring.index(k_slot).permute([1, 0]), zero, use_acc=False, is_async=True)
+            mbarrier.wait(v_full.index(v_slot), v_phase)
+            sums = warpgroup_mma(p_half, v_ring.index(v_slot), acc, is_async=True)
+            pass_turn(GROUP, TURNS)
+            s = warpgroup_mma_wait(1, deps=[scores])
+            mbarrier.arrive(k_free.index(k_slot))
+            k_slot, k_phase = next_slot(k_slot, k_phase, K_SLOTS)
+            if not FROZEN:
+                m_new = gl.maximum(m, gl.max(s, 1) * scale)  # finite: a full tile has a key for every row
+                fade = gl.exp2(m - m_new)
+                m = m_new
+                reference = m
+                total = total * gl.convert_layout(fade, T_ROW)[:, None]
+            p = gl.exp2(s * scale - reference[:, None])
+            total = total + pinned(lane_sums(p, N))
+            acc, p_half = warpgroup_mma_wait(0, deps=[sums, p_half])
+            mbarrier.arrive(v_free.index(v_slot))
+            v_slot, v_phase = next_slot(v_slot, v_phase, V_SLOTS)
+            if not FROZEN:
+                acc = acc * gl.convert_layout(fade, O_ROW)[:, None]
+            p_half = gl.convert_layout(p.to(half), P)
+
+        # The last P.V, and behind it the next rows' first Q.K.
+        last_buffer = buffer
+        q_slot, q_phase = next_slot(q_slot, q_phase, Q_BUFFERS)
+        mbarrier.wait(v_full.index(v_slot), v_phase)
+        sums = warpgroup_mma(p_half, v_ring.index(v_slot), acc, is_async=True)
+        if AHEAD:
+            more = turn + step < busy
+            mbarrier.wait(q_full.index(q_slot * 2 + GROUP), q_phase, pred=more)
+            mbarrier.wait(k_full.index(k_slot), k_phase, pred=more)
+            scores = warpgroup_mma(q_ring.index(q_slot * 2 + GROUP), k_ring.index(k_slot).permute([1, 0]), zero,
+                                   use_acc=False, is_async=True)  # unread at the end  # fmt: skip
+        total_row = gl.convert_layout(gl.sum(total, 1), S_ROW)
+        some_key = total_row > 0
+        row_lse = (reference + gl.log2(gl.where(some_key, total_row, 1.0))) * LN2
+        row_lse = gl.where(total_row == 0, -float("inf"), row_lse)
+        inverse = gl.convert_layout(1.0 / gl.where(total_row == 0, 1.0, total_row), O_ROW)
+        if AHEAD:
+            acc, p_half = warpgroup_mma_wait(1, deps=[sums, p_half])
+        else:
+            acc, p_half = warpgroup_mma_wait(0, deps=[sums, p_half])
+        mbarrier.arrive(v_free.index(v_slot))
+        v_slot, v_phase = next_slot(v_slot, v_phase, V_SLOTS)
+        # 0 * x is NaN where x is not finite, and so is the sum of a row with such an x.
+        finite = gl.convert_layout(gl.sum(acc * 0.0, 1), S_ROW) == 0
+        row_lse = gl.where(finite & (total_row < OVERFLOW), row_lse, float("inf"))
+        at = gl.arange(0, 64, layout=S_ROW)
+        real = row + at < q_len
+        if SPLIT:
+            scratch = gl.load(item + 7)
+            if scratch >= 0:
+                place = scratch.to(gl.int64) + GROUP * 64
+                gl.store(part_lse + place + at, row_lse, mask=real)
+                r = gl.arange(0, 64, layout=O_ROW)
+                c = gl.arange(0, D, layout=gl.SliceLayout(0, O))
+                gl.store(part_out + place * D + (r[:, None] * D + c[None, :]), acc * inverse[:, None],
+                         mask=(row + r < q_len)[:, None] & (c >= 0)[None, :])  # fmt: skip
+            else:
+                gl.store(lse + head.to(gl.int64) * q_len + row + at, row_lse, mask=real)
+                q.store((acc * inverse[:, None]).to(half))
+                fence_async_shared()
+                box_store(out_box, [gl.load(item), gl.load(item + 1), row, 0], q_boxed.index(buffer))
+        else:
+            gl.store(lse + head.to(gl.int64) * q_len + row + at, row_lse, mask=real)
+            q.store((acc * inverse[:, None]).to(half))
+            fence_async_shared()
+            box_store(
+                out_box, [gl.load(item), gl.load(item + 1), row, 0], q_boxed.index(buffer)
+            )  # rows past the end stay
+    if AHEAD:
+        warpgroup_mma_wait(0, deps=[scores])
+    tma.store_wait(0)
+
+    # Rows without tiles come last in the table.
+    for turn in range(busy + gl.program_id(0), gl.load(counts + 1), step):
+        item = items + turn * ITEM
+        base = (gl.load(item) * heads + gl.load(item + 1)).to(gl.int64) * q_len
+        first = gl.load(item + 2) + GROUP * 64
+        at = gl.arange(0, 64, layout=S_ROW)
+        gl.store(lse + base + first + at, gl.full([64], -float("inf"), gl.float32, S_ROW), mask=first + at < q_len)
+        r = gl.arange(0, 64, layout=O_ROW)
+        c = gl.arange(0, D, layout=gl.SliceLayout(0, O))
+        gl.store(out + (base + first) * D + (r[:, None] * D + c[None, :]), gl.zeros([64, D], half, O),
+                 mask=(first + r < q_len)[:, None] & (c >= 0)[None, :])  # fmt: skip
+
+
+@gluon.jit(do_not_specialize=["q_len", "kv_len", "heads", "kv_ratio"])
+def forward(
+    q_box, k_box, v_box, out_box, out, lse, part_out, part_lse,
+    full_units, masked_units, low, high, bits, masks, items, counts, scale, q_len, kv_len, heads, kv_ratio,
+    D: gl.constexpr, N: gl.constexpr, GRANULE: gl.constexpr, BLOCK_Q: gl.constexpr, BLOCK_K: gl.constexpr,
+    HAS_BITS: gl.constexpr, MASKED: gl.constexpr, SPLIT: gl.constexpr, K_SLOTS: gl.constexpr, V_SLOTS: gl.constexpr,
+    TURNS: gl.constexpr, AHEAD: gl.constexpr, FROZEN: gl.constexpr, CONSUMER_REGISTERS: gl.constexpr,
+    PRODUCER_REGISTERS: gl.constexpr,
+):  # fmt: skip
+    """out and lse of every row, in 128-row tiles. Grid: [multiprocessors], each walking items pid, pid + grid, ..."""
+    half: gl.constexpr = q_box.dtype
+    flat: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
+    q_ring = gl.allocate_shared_memory(half, [Q_BUFFERS * 2, 64, D], flat)
+    k_ring = gl.allocate_shared_memory(half, [K_SLOTS, N, D], flat)
+    v_ring = gl.allocate_shared_memory(half, [V_SLOTS, N, D], flat)
+    # The copy engine sees the same memory as boxes of four dimensions.
+    q_boxed = view(q_ring, [Q_BUFFERS * 2, 1, 1, 64, D], q_box.layout)
+    if GRANULE >= N:
+        k_boxed = view(k_ring, [K_SLOTS, 1, 1, N, D], k_box.layout)
+        v_boxed = view(v_ring, [V_SLOTS, 1, 1, N, D], v_box.layout)
+    else:
+        k_boxed = view(k_ring, [K_SLOTS * (D // 64) * (N // GRANULE), 1, 1, GRANULE, 64], k_box.layout)
+        v_boxed = view(v_ring, [V_SLOTS * (D // 64) * (N // GRANULE), 1, 1, GRANULE, 64], v_box.layout)
+    b: gl.constexpr = mbarrier.MBarrierLayout()
+    q_full = gl.allocate_shared_memory(gl.int64, [Q_BUFFERS * 2, 1], b)
+    q_free = gl.allocate_shared_memory(gl.int64, [Q_BUFFERS * 2, 1], b)
+    k_full = gl.allocate_shared_memory(gl.int64, [K_SLOTS, 1], b)
+    k_free = gl.allocate_shared_memory(gl.int64, [K_SLOTS, 1], b)
+    v_full = gl.allocate_shared_memory(gl.int64, [V_SLOTS, 1], b)
+    v_free = gl.allocate_shared_memory(gl.int64, [V_SLOTS, 1], b)
+    for i in gl.static_range(Q_BUFFERS * 2):
+        mbarrier.init(q_full.index(i), count=1)
+        mbarrier.init(q_free.index(i), count=1)
+    for i in gl.static_range(K_SLOTS):
+        mbarrier.init(k_full.index(i), count=1)
+        mbarrier.init(k_free.index(i), count=2)  # both consumers
+    for i in gl.static_range(V_SLOTS):
+        mbarrier.init(v_full.index(i), count=1)
+        mbarrier.init(v_free.index(i), count=2)
+    boxes = (q_box, k_box, v_box)
+    rings = (q_ring, k_ring, v_ring)
+    boxed = (q_boxed, k_boxed, v_boxed)
+    bars = (q_full, q_free, k_full, k_free, v_full, v_free)
+    walked = (masked_units, low, high, bits, masks)
+    results = (out, lse, part_out, part_lse)
+    common = (out_box, rings, q_boxed, bars, walked, results, items, counts, scale, q_len, kv_len, heads)
+    gl.warp_specialize(
+        [
+            (_consume, (common, 0, N, GRANULE, D, K_SLOTS, V_SLOTS, BLOCK_Q, BLOCK_K, HAS_BITS, MASKED, SPLIT, TURNS,
+                        AHEAD, FROZEN)),
+            (_consume, (common, 1, N, GRANULE, D, K_SLOTS, V_SLOTS, BLOCK_Q, BLOCK_K, HAS_BITS, MASKED, SPLIT, TURNS,
+                        AHEAD, FROZEN)),
+            (_produce, (boxes, boxed, bars, masked_units, full_units, items, counts, kv_ratio, D * 2, N, GRANULE, D,
+                        K_SLOTS, V_SLOTS)),
+        ],
+        [4, 1],
+        [CONSUMER_REGISTERS, PRODUCER_REGISTERS],
+    )  # fmt: skip

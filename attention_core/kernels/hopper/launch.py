@@ -1,0 +1,114 @@
+"""Launch the Hopper programs: boxes, rings, grids. Tensors and TileLists in, tensors out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+import triton
+from torch import Tensor
+from triton.experimental.gluon.language import NVMMASharedLayout
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+from ..triton.forward import merge
+from ..triton.lists import TileLists
+from .forward import forward as forward_program
+from .repair import repair
+from .schedule import work_of
+
+LOG2E = 1.4426950408889634
+BOXED = NVMMASharedLayout(128, 16, 4)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """How a program is built: slots of its rings, and the options that forward.py explains."""
+
+    k_slots: int
+    v_slots: int
+    turns: bool
+    ahead: bool
+    frozen: bool
+    consumer_registers: int = 240
+    producer_registers: int = 24
+
+
+def forward_variant(dim: int, dtype: torch.dtype) -> Variant:
+    """The variant that `attention_forward` takes unless it is given one.
+
+    D 128 fills shared memory with 2 + 3 slots, D 64 with 4 + 4; turns and issuing ahead paid at D 64
+    only (a prototype on H100). float16 can't hold P above 65504, so it follows the running maximum.
+    """
+    frozen = dtype == torch.bfloat16
+    return Variant(2, 3, False, False, frozen) if dim == 128 else Variant(4, 4, True, True, frozen)
+
+
+@cache
+def multiprocessors(device: torch.device) -> int:
+    """Programs in flight, one on each multiprocessor."""
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+def boxable(x: Tensor) -> Tensor:
+    """The tensor, copied unless the copy engine can read it: unit last stride, starts and strides of 16 bytes."""
+    sized = [stride for stride, size in zip(x.stride()[:3], x.shape[:3], strict=True) if size > 1]
+    fits = x.stride(3) == 1 and x.data_ptr() % 16 == 0 and all(s > 0 and s * x.element_size() % 16 == 0 for s in sized)
+    return x if fits else x.contiguous()
+
+
+def box(x: Tensor, rows: int, columns: int) -> TensorDescriptor:
+    """A descriptor of `rows` x `columns` boxes of [batch, heads, length, dim]; what lies past the end is 0."""
+    # The stride of a dimension of size 1 means nothing, yet the copy engine looks at it.
+    strides = [s if n > 1 else x.shape[3] * 8 for s, n in zip(x.stride()[:3], x.shape[:3], strict=True)] + [1]
+    return TensorDescriptor(x, list(x.shape), strides, [1, 1, rows, columns], BOXED)
+
+
+def attention_forward(
+    q: Tensor, k: Tensor, v: Tensor, lists: TileLists, scale: float, variant: Variant | None = None
+) -> tuple[Tensor, Tensor]:
+    """out [batch, heads, q_len, head_dim] in q's dtype and lse float32 [batch, heads, q_len]; scale > 0."""
+    (batch, heads, q_len, dim), (kv_heads, kv_len) = q.shape, k.shape[1:3]
+    out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+    lse = torch.empty(batch, heads, q_len, dtype=torch.float32, device=q.device)
+    if not out.numel():
+        return out, lse
+    if not kv_len:
+        return out.zero_(), lse.fill_(-torch.inf)
+    variant = variant or forward_variant(dim, q.dtype)
+    q, k, v = boxable(q), boxable(k), boxable(v)
+    work = work_of(lists, batch, heads)
+    n, granule = lists.tile, min(lists.granule, lists.tile)
+    key_box = (n, dim) if granule == n else (granule, 64)
+    n_splits, slots = lists.splits.shape[1], lists.slots
+    rows = batch * heads * slots * lists.line_size
+    part_out = torch.empty(rows * dim, dtype=torch.float32, device=q.device)
+    part_lse = torch.empty(rows, dtype=torch.float32, device=q.device)
+    groups = dict(lists.groups)
+    full_ptr, full_units, masked_ptr, masked_units, low, high, bits, masks, head_group, jobs = lists.walked
+    with torch.cuda.device_of(q):
+        forward_program[(min(multiprocessors(q.device), len(work.items)),)](
+            box(q, 64, dim), box(k, *key_box), box(v, *key_box), box(out, 64, dim), out, lse, part_out, part_lse,
+            full_units, masked_units, low, high, bits, masks, work.items, work.counts, scale * LOG2E,
+            q_len, kv_len, heads, heads // kv_heads,
+            D=dim, N=n, GRANULE=granule, BLOCK_Q=lists.block_q, BLOCK_K=lists.block_k, HAS_BITS=lists.has_bits,
+            MASKED=masked_units.numel() > 0, SPLIT=n_splits > 0, K_SLOTS=variant.k_slots, V_SLOTS=variant.v_slots,
+            TURNS=variant.turns, AHEAD=variant.ahead, FROZEN=variant.frozen,
+            CONSUMER_REGISTERS=variant.consumer_registers, PRODUCER_REGISTERS=variant.producer_registers,
+            num_warps=4, maxnreg=168,
+        )  # fmt: skip
+        row_tiles, n_jobs = triton.cdiv(lists.line_size, 128), lists.jobs.shape[1]
+        repair[(batch * heads * n_jobs * row_tiles,)](
+            q, k, v, out, lse, part_out, part_lse,
+            full_ptr, full_units, masked_ptr, masked_units, low, high, bits, masks, head_group, jobs,
+            *q.stride()[:3], *k.stride()[:3], *v.stride()[:3],
+            scale * LOG2E, q_len, kv_len, n_jobs, heads, heads // kv_heads, slots, lists.lines,
+            D=dim, BM=128, BN=64, TILE=n, GRANULE=lists.granule, BLOCK_Q=lists.block_q, BLOCK_K=lists.block_k,
+            HAS_BITS=lists.has_bits, **groups, num_warps=8,
+        )  # fmt: skip
+        if n_splits:
+            merge[(batch * heads * n_splits * triton.cdiv(lists.line_size, 64),)](
+                part_out, part_lse, out, lse, lists.splits, lists.head_group, q_len, n_splits, heads, slots,
+                DV=dim, DV_PAD=dim, BM=64, BLOCK_Q=lists.block_q, **groups,
+            )  # fmt: skip
+    return out, lse

@@ -1,0 +1,76 @@
+"""The Hopper kernels as a PyTorch operator: autograd, fake tensors, and no graph break.
+
+As in the portable kernels' op.py a pattern reaches the operator as tensors only. The backward is the
+portable kernels' until one is built here.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..triton.launch import attention_backward
+from ..triton.lists import TileLists
+from ..triton.op import _nobody_looks, _Once, attend_backward
+from .launch import attention_forward
+
+
+@torch.library.custom_op("pattern_studio::attend_hopper", mutates_args=())
+def attend_hopper(
+    q: Tensor, k: Tensor, v: Tensor, by_query: list[Tensor], by_key: list[Tensor], scale: float
+) -> tuple[Tensor, Tensor]:
+    """out [batch, heads, q_len, head_dim] and lse float32 [batch, heads, q_len]."""
+    return attention_forward(q, k, v, TileLists(*by_query), scale)
+
+
+@attend_hopper.register_fake
+def _(q, k, v, by_query, by_key, scale):
+    return q.new_empty(q.shape), q.new_empty(q.shape[:3], dtype=torch.float32)
+
+
+def _keep(ctx, inputs, output):
+    q, k, v, by_query, by_key, scale = inputs
+    out, lse = output
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(q, k, v, out, lse, *by_query, *by_key)
+    ctx.lists, ctx.scale = len(by_query), scale
+
+
+def _backward(ctx, dout, dlse):
+    q, k, v, out, lse, *lists = ctx.saved_tensors
+    by_query, by_key = lists[: ctx.lists], lists[ctx.lists :]
+    dout = torch.zeros_like(out) if dout is None else dout
+    dq, dk, dv = attend_backward(q, k, v, out, lse, dout, dlse, by_query, by_key, ctx.scale, 0.0, None)
+    return dq, dk, dv, [None] * len(by_query), [None] * len(by_key), None
+
+
+attend_hopper.register_autograd(_backward, setup_context=_keep)
+
+
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, by_query: TileLists, by_key: TileLists | None, scale: float
+) -> tuple[Tensor, Tensor]:
+    """Differentiable (once) out and natural-log LSE over the tiles of the lists; eager calls skip the operator."""
+    if not torch.compiler.is_compiling() and _nobody_looks(q, k, v):
+        return _Eager.apply(q, k, v, by_query, by_key, scale)
+    return attend_hopper(q, k, v, by_query.tensors(), by_key.tensors() if by_key is not None else [], scale)
+
+
+class _Eager(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, q, k, v, by_query, by_key, scale):
+        out, lse = attention_forward(q, k, v, by_query, scale)
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(q, k, v, out, lse)
+        ctx.rest = by_query, by_key, scale
+        return out, lse
+
+    @staticmethod
+    def backward(ctx, dout, dlse):
+        q, k, v, out, lse = ctx.saved_tensors
+        dout = torch.zeros_like(out) if dout is None else dout
+        with torch.no_grad():
+            found = attention_backward(q, k, v, out, lse, dout, dlse, *ctx.rest)
+        if torch.is_grad_enabled():  # a graph of the gradients is wanted: it must not end here unseen
+            found = _Once.apply(*found, q, k, v, dout)
+        return *found, None, None, None

@@ -1,0 +1,51 @@
+"""Rows that the forward marked with lse = +inf, computed again by the portable program.
+
+They are rows whose scores left the range of a frozen reference, and rows whose output is not finite:
+either it truly is not, or a key that no row of the block may see holds NaN or an infinity, which p = 0
+times it lets through. The portable program reads no such key. Without marks all programs end at once.
+"""
+
+# ruff: noqa: N803 - upper-case arguments are compile-time constants, as is the custom in Triton
+
+import triton
+import triton.language as tl
+
+from ..triton.forward import forward as portable
+from ..triton.primitives import group_of, job_at
+
+
+@triton.jit(do_not_specialize=["q_len", "kv_len", "n_jobs", "heads", "kv_ratio", "n_slots"])
+def repair(
+    Q, K, V, OUT, LSE, PART_O, PART_LSE,
+    full_ptr, full_units, masked_ptr, masked_units, low, high, bits, masks, head_group, jobs,
+    stride_qb, stride_qh, stride_qs, stride_kb, stride_kh, stride_ks, stride_vb, stride_vh, stride_vs,
+    scale, q_len, kv_len, n_jobs, heads, kv_ratio, n_slots, n_lines,
+    D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, TILE: tl.constexpr, GRANULE: tl.constexpr,
+    BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, SHARED: tl.constexpr, BY_BATCH: tl.constexpr,
+    HAS_BITS: tl.constexpr,
+):  # fmt: skip
+    """The portable forward's grid; a program works only if one of its rows is marked."""
+    ROW_TILES: tl.constexpr = (BLOCK_Q + BM - 1) // BM
+    program = tl.program_id(0).to(tl.int64)
+    row_tile = (program % ROW_TILES).to(tl.int32)
+    job = (program // ROW_TILES) % n_jobs
+    batch_head = program // ROW_TILES // n_jobs
+    group = group_of(head_group, batch_head // heads, batch_head % heads, heads, SHARED, BY_BATCH)
+    line, _, _, slot = job_at(jobs, group, n_jobs, job)
+    if line < 0:
+        return
+    in_block = row_tile * BM + tl.arange(0, BM)
+    row = line * BLOCK_Q + in_block
+    real = (in_block < BLOCK_Q) & (row < q_len)
+    if slot < 0:
+        lse = tl.load(LSE + batch_head * q_len + row, mask=real, other=0.0)
+    else:
+        lse = tl.load(PART_LSE + (batch_head * n_slots + slot) * BLOCK_Q + in_block, mask=real, other=0.0)
+    if tl.max(lse, 0) == float("inf"):
+        portable(
+            Q, K, V, K, V, OUT, LSE, PART_O, PART_LSE,
+            full_ptr, full_units, masked_ptr, masked_units, low, high, bits, masks, head_group, jobs,
+            stride_qb, stride_qh, stride_qs, stride_kb, stride_kh, stride_ks, stride_vb, stride_vh, stride_vs,
+            scale, q_len, kv_len, n_jobs, heads, kv_ratio, n_slots, n_lines, None, None, None,
+            D, D, D, D, BM, BN, TILE, GRANULE, BLOCK_Q, BLOCK_K, SHARED, BY_BATCH, HAS_BITS, False, False, "tf32", 2,
+        )  # fmt: skip

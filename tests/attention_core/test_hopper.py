@@ -1,0 +1,151 @@
+"""The Hopper kernels: their rule, their work table walked in plain torch, and on a card every cell against float64."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import pattern_studio as ps
+from attention_core import Plan, block_sparse_attention, plan
+from attention_core.kernels.hopper import serves
+from attention_core.kernels.hopper.schedule import work_of
+from benchmarks.hopper_cells import CELLS, errors, limit
+
+CUDA = torch.cuda.is_available()
+HOPPER = CUDA and torch.cuda.get_device_capability() == (9, 0)
+
+
+@pytest.mark.parametrize("dim", [64, 128])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("backend", ["triton", "hopper"])
+def test_cell_against_float64(backend, name, dtype, dim):
+    if not (HOPPER if backend == "hopper" else CUDA):
+        pytest.skip(f"backend {backend!r} needs {'compute capability 9.0' if backend == 'hopper' else 'CUDA'}")
+    if dtype not in CELLS[name].halves:
+        pytest.skip("the values of this cell are infinite in this dtype")
+    found = errors(name, backend, dtype, dim)
+    assert all(error <= limit(part, dtype) for part, error in found.items()), found
+
+
+@pytest.mark.parametrize(
+    ("shape", "value_dim", "block", "dtype", "dropout", "reason"),
+    [
+        (128, 128, (128, 128), torch.bfloat16, False, None),
+        (64, 64, (256, 8), torch.float16, False, None),
+        (128, 128, (128, 128), torch.float32, False, "q is float32, not float16 or bfloat16"),
+        (96, 96, (128, 128), torch.float16, False, "head_dim 96 and value_dim 96 are not both 64 or both 128"),
+        (64, 128, (128, 128), torch.float16, False, "head_dim 64 and value_dim 128 are not both 64 or both 128"),
+        (64, 64, (64, 64), torch.float16, False, "block_q 64 is not 128 or 256"),
+        (64, 64, (128, 1), torch.float16, False, "block_k 1 is not a multiple of 8"),
+        (64, 64, (128, 12), torch.float16, False, "block_k 12 is not a multiple of 8"),
+        (64, 64, (128, 16), torch.float16, True, "dropout_p is above 0, and dropout is not built into them yet"),
+    ],
+)
+def test_what_no_program_is_built_for(shape, value_dim, block, dtype, dropout, reason):
+    assert serves.unserved(dtype, shape, value_dim, block, dropout) == reason
+
+
+@pytest.mark.skipif(HOPPER, reason="this machine has what is asked for")
+def test_another_machine_is_one_clear_error():
+    ready = plan(ps.lower(ps.causal, q_len=128, block=128))
+    x = torch.zeros(1, 1, 128, 64, dtype=torch.float16)
+    with pytest.raises(
+        ps.StudioError, match="'hopper' can't serve this: q is on cpu, not on a CUDA device of compute ca"
+    ):
+        block_sparse_attention(x, x, x, ready, backend="hopper")
+
+
+@pytest.mark.parametrize("version", ["3.5", "4.0", None])
+def test_another_triton_is_refused(version, monkeypatch):
+    monkeypatch.setattr(serves, "_triton", lambda: version)
+    told = f"triton {version} is installed, not 3.6 or 3.9" if version else "the package triton is not installed"
+    assert serves.obstacle(torch.zeros(1, 1, 1, 64).half(), torch.zeros(1, 1, 1, 64), (128, 128), False) == told
+
+
+def walked(ready: Plan, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """out and lse as the Hopper programs find their work: items, tiles, units, scratch rows; in float64."""
+    lists, (batch, heads, q_len, dim), kv_len = ready.by_query, q.shape, k.shape[2]
+    work, scale = work_of(lists, batch, heads), dim**-0.5
+    busy, used = work.counts.tolist()
+    out, lse = torch.full_like(q, torch.nan), torch.full(q.shape[:3], torch.nan, dtype=q.dtype)
+    scratch: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+    per_tile = lists.tile // lists.granule
+    ratio = heads // k.shape[1]
+    costs = []
+    for n, (b, h, first, masked_begin, masked, full_begin, full, place) in enumerate(work.items[:used].tolist()):
+        row = torch.arange(first, min(first + 128, q_len))
+        costs.append(1.25 * masked + full)
+        assert (masked + full > 0) == (n < busy)
+        keys, seen = [], []
+        for units, begin, count in ((lists.masked_units, masked_begin, masked), (lists.full_units, full_begin, full)):
+            for u in range(begin * per_tile, (begin + count) * per_tile):
+                key = units[u] + torch.arange(lists.granule)
+                allowed = (key < kv_len).expand(len(row), -1)
+                if units is lists.masked_units:
+                    distance = key - row[:, None]
+                    allowed = allowed & (distance >= lists.low[u]) & (distance <= lists.high[u])
+                    if lists.bits[u] >= 0:
+                        bit = (row % lists.block_q)[:, None]
+                        byte = lists.masks[lists.bits[u], key % lists.block_k][:, None].transpose(0, 1)
+                        byte = byte.expand(len(row), -1, -1).gather(2, (bit // 8).expand(-1, len(key))[..., None])
+                        allowed = allowed & (byte[..., 0] >> bit % 8 & 1).bool()
+                keys.append(key.clamp(max=kv_len - 1))
+                seen.append(allowed)
+        if not keys:
+            o, s = torch.zeros(len(row), dim, dtype=q.dtype), torch.full((len(row),), -torch.inf, dtype=q.dtype)
+        else:
+            key = torch.cat(keys)
+            score = scale * q[b, h, row] @ k[b, h // ratio, key].T
+            score = score.masked_fill(~torch.cat(seen, 1), -torch.inf)
+            s = score.logsumexp(-1)
+            o = (score - s[:, None].nan_to_num(neginf=0)).exp() @ v[b, h // ratio, key]
+        if place < 0:
+            assert out[b, h, row].isnan().all()  # written once
+            out[b, h, row], lse[b, h, row] = o, s
+        else:
+            assert place not in scratch
+            scratch[place] = o, s
+    assert costs == sorted(costs, reverse=True)
+    for b in range(batch):
+        for h in range(heads):
+            group = int(lists.head_group.expand(batch, heads)[b, h])
+            for line, slot, parts in lists.splits[group].tolist():
+                for down in range(0, lists.line_size if line >= 0 else 0, 128):
+                    begin = line * lists.line_size + down
+                    row = torch.arange(begin, min(begin + 128, q_len))
+                    at = [((b * heads + h) * lists.slots + slot + n) * lists.line_size + down for n in range(parts)]
+                    outs, sums = (torch.stack(x) for x in zip(*(scratch.pop(a) for a in at), strict=True))
+                    lse[b, h, row] = sums.logsumexp(0)
+                    share = (sums - lse[b, h, row].nan_to_num(neginf=0)).exp()
+                    out[b, h, row] = (share[..., None] * outs).sum(0)
+    assert not scratch
+    return out, lse
+
+
+@pytest.mark.parametrize(
+    "name", [n for n, c in CELLS.items() if c.ordinary and not n.startswith(("rising", "negative"))]
+)
+def test_work_table_walked_in_plain_torch(name):
+    """Every row, tile and unit is where the programs will look for it."""
+    cell = CELLS[name]
+    q, k, v = (x.double() for x in cell.inputs(torch.float32, 64, "cpu"))
+    ready = cell.plan("cpu")
+    backend = "blocked" if q.shape[2] > 1000 else "reference"
+    wanted = block_sparse_attention(q, k, v, ready, return_lse=True, backend=backend)
+    for found, exact in zip(walked(ready, q, k, v), wanted, strict=True):
+        torch.testing.assert_close(found, exact, rtol=1e-9, atol=1e-9)
+
+
+def test_the_table_is_made_once_for_lists_and_sizes():
+    lists = plan(ps.lower(ps.causal, q_len=300, block=128)).by_query
+    first = work_of(lists, 2, 3)
+    assert work_of(lists, 2, 3) is first
+    assert len(work_of(lists, 1, 3).items) * 2 == len(first.items) == 18
+
+
+def test_unused_entries_of_a_device_built_table_come_last():
+    ready = CELLS["per_batch_from_mask"].plan("cpu")
+    work = work_of(ready.by_query, 2, 3)
+    busy, used = work.counts.tolist()
+    assert busy < used == 2 * 3 * 6 <= len(work.items)
