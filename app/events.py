@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from pattern_studio.plot import Viewport
 
@@ -167,6 +168,14 @@ class Opened:
 
 
 @dataclass(frozen=True)
+class Chosen:
+    """A choice that only says what a page shows: its name and value."""
+
+    name: str
+    value: Any
+
+
+@dataclass(frozen=True)
 class Undo:
     """Back to the work before."""
 
@@ -198,6 +207,7 @@ Event = (
     | ReachSet
     | PerformanceSet
     | Opened
+    | Chosen
     | Undo
     | Redo
 )

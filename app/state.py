@@ -7,6 +7,7 @@ change of page, a link restores everything, and undo is a matter of taking the p
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from pattern_studio import Pattern
 from pattern_studio.plot import Viewport
@@ -14,19 +15,20 @@ from pattern_studio.plot import Viewport
 from .events import (
     Boxed,
     CaptureChosen,
+    Chosen,
     Compared,
+    Drawn,
     Event,
     FamilyChosen,
-    Drawn,
     FieldSet,
     FitSet,
     HeadChosen,
+    Inserted,
     Looked,
     Opened,
-    Inserted,
+    OperatorChosen,
     PerformanceSet,
     ProblemSet,
-    OperatorChosen,
     ReachSet,
     Redo,
     TargetChosen,
@@ -39,12 +41,12 @@ from .events import (
 )
 from .families import FAMILIES, family_of
 from .fit_spec import FitSpec
+from .painting import boxed, drawn
 from .performance_view import PerformanceView
 from .reach_view import ReachView
-from .painting import boxed, drawn
+from .reading import read
 from .work import MAX_BESIDE, Work
 
-from .reading import read
 KEPT = 100  # steps of undo
 
 
@@ -58,11 +60,12 @@ class State:
     - touch: what was edited last; edits of one thing in a row are one step of undo.
     - viewport: the part of the map in view, None for all of it; head: which head is drawn.
     - tool: what a box on the map does: zoom, add, remove or ask why; asked: the query row and key asked about.
+    - operator: what words of the palette join the text with, "" to take its place.
     - target: which export is shown; head_dim, kv_heads: of the tensors it is for, 0 KV heads for one a query head.
     - look_layer, look_head: whose attention the Quality page shows.
-    - operator: what words of the palette join the text with, "" to take its place.
     - capture: key of the capture that is measured on, "" for the bundled one; fit: the Fit page's form.
     - reach, performance: what these pages look at.
+    - choices: by name, what pages show, such as filters of a table; for what has no meaning beyond its page.
     - notes: what of a link could not be honoured.
     """
 
@@ -74,10 +77,10 @@ class State:
     viewport: Viewport | None = None
     head: int = 0
     tool: str = "zoom"
+    operator: str = "|"
     asked: tuple[int, int] | None = None
     target: str = "flex_attention"
     head_dim: int = 64
-    operator: str = "|"
     kv_heads: int = 0
     look_layer: int = -1
     look_head: int = 0
@@ -85,11 +88,16 @@ class State:
     fit: FitSpec = FitSpec()
     reach: ReachView = ReachView()
     performance: PerformanceView = PerformanceView()
+    choices: tuple[tuple[str, Any], ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
     def can_undo(self) -> bool:
         return bool(self.past) or self.work != self.shown
+
+    def choice(self, name: str, default: Any) -> Any:
+        """What was chosen under a name."""
+        return dict(self.choices).get(name, default)
 
     @property
     def pattern(self) -> Pattern:
@@ -144,6 +152,8 @@ def reduce(state: State, event: Event) -> State:
             return replace(_edited(state, work, f"beside {n}"), work=replace(work, text=state.work.text))
         case ToolChosen(tool):
             return replace(state, tool=tool)
+        case OperatorChosen(operator):
+            return replace(state, operator=operator)
         case ZoomedOut():
             return replace(state, viewport=None)
         case HeadChosen(head):
@@ -152,8 +162,8 @@ def reduce(state: State, event: Event) -> State:
             return replace(state, target=target)
         case TensorsSet(field, value):
             return replace(state, **{field: value})
-        case OperatorChosen(operator):
-            return replace(state, operator=operator)
+        case Chosen(name, value):
+            return replace(state, choices=tuple({**dict(state.choices), name: value}.items()))
         case Looked(layer, head):
             return replace(state, look_layer=layer, look_head=head)
         case CaptureChosen(key):

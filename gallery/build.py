@@ -1,7 +1,8 @@
-"""Build the gallery: figures.json, pictures/*.svg and site/index.html, from patterns/*.txt and compatibility.md.
+"""Build the gallery: figures.json, pictures/*.svg, site/index.html, from patterns/*.txt and compatibility.md.
 
     python -m gallery.build
 
+It also writes app/static/gallery.json, the same patterns and figures for the app, whose wheel has no gallery.
 Pictures and page follow from the patterns and the figures alone, so that tests hold them to what is kept here.
 """
 
@@ -20,6 +21,7 @@ from .page import page
 from .picture import svg
 
 HERE = Path(__file__).parent
+PACKAGED = HERE.parent / "app" / "static" / "gallery.json"
 PICTURES, SITE, FIGURES = HERE / "pictures", HERE / "site" / "index.html", HERE / "figures.json"
 
 
@@ -35,6 +37,36 @@ def site(found: dict[str, Any]) -> str:
     return page(gallery(), found, capture_words(), kept())
 
 
+def packaged(found: dict[str, Any]) -> dict[str, Any]:
+    """What the app shows: each pattern as its file has it, with what it keeps and costs; and what was measured on."""
+    patterns = [
+        {
+            "name": one.name,
+            "title": one.title,
+            "family": one.family,
+            "source": one.source,
+            "note": one.note,
+            "text": one.text,
+            "tokens": one.problem.q_len,
+            "heads": one.problem.heads,
+            "docs": list(one.problem.docs or ()),
+            "block": one.block,
+            "head": one.head,
+            "layer": one.layer,
+            "why_not": found[one.name]["why_not"],
+            "kept": _without(found[one.name]["kept"], "mass_by_distance"),
+            "predicted": found[one.name]["predicted"],
+            "measured": found[one.name]["measured"],
+        }
+        for one in gallery()
+    ]
+    return {"capture": capture_words(), "patterns": patterns}
+
+
+def _without(values: dict[str, Any] | None, key: str) -> dict[str, Any] | None:
+    return values and {name: value for name, value in values.items() if name != key}
+
+
 def main() -> None:
     """Write everything anew; pictures of patterns that are gone are removed."""
     PICTURES.mkdir(exist_ok=True)
@@ -47,6 +79,7 @@ def main() -> None:
     for one in named:
         (PICTURES / f"{one.name}.svg").write_text(svg(one))
     SITE.write_text(site(found))
+    PACKAGED.write_text(json.dumps(packaged(found), indent=1) + "\n")
     size = sum(path.stat().st_size for path in PICTURES.iterdir())
     print(
         f"{len(named)} patterns: {FIGURES.name}, {PICTURES.name} ({size:,} bytes), {SITE} ({len(site(found)):,} bytes)"

@@ -10,6 +10,7 @@ import pattern_studio as ps
 from pattern_studio.capture import Capture
 from pattern_studio.metrics import analyze, layout_stats
 
+from .costs import measured, predicted, timed_rows
 from .named import Named
 
 BLOCK = 64  # tokens of a tile on the capture: sixteen a side
@@ -22,6 +23,7 @@ def figures(named: Named, capture: Capture) -> dict[str, Any]:
 
     `drawn`: pairs, densities, tiles and the share of allowed pairs by distance, of all heads, where it is drawn.
     `kept`: on the capture, or None where `why_not` says why it can't be measured there.
+    `predicted`: of one pass at a length of use, or None; `measured`: the benchmarks' rows of this very pattern.
     """
     why_not = unfit(named, capture)
     return {
@@ -29,6 +31,8 @@ def figures(named: Named, capture: Capture) -> dict[str, Any]:
         "drawn": drawn(named),
         "kept": None if why_not else kept(named, capture),
         "why_not": why_not,
+        "predicted": predicted(named),
+        "measured": measured(named, timed_rows()),
     }
 
 

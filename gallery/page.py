@@ -105,7 +105,7 @@ def _plate(one: Named, found: Mapping[str, Any]) -> str:
 <figcaption>{"; ".join(which)}</figcaption></figure>
 <div><h3><a href="#{one.name}">{escape(one.title)}</a></h3><p class="source">{source}</p>
 <p class="note">{escape(one.note)}</p><pre class="text"><code>{escape(one.text)}</code></pre>
-<div class="about">{_counts(found["drawn"])}{_quality(found)}{_bars(one, found)}</div></div>
+<div class="about">{_counts(found["drawn"])}{_quality(found)}{_cost(found)}{_bars(one, found)}</div></div>
 </article>"""
 
 
@@ -133,6 +133,30 @@ def _quality(found: Mapping[str, Any]) -> str:
         ("forward cost of the tiles", f"{kept['gflop']:.3g} GFLOP"),
     ]
     return _table("On the capture, 1,024 tokens", rows)
+
+
+def _cost(found: Mapping[str, Any]) -> str:
+    """What a pass is predicted to cost, and what was measured; each labelled as what it is."""
+    rows: list[tuple[str, str]] = []
+    known = found["predicted"]
+    if known:
+        beyond = ", beyond what the model was fitted to" if known["beyond"] else ""
+        rows = [
+            ("tiles to compute, of all", _percent(known["of_dense"])),
+            ("arithmetic, counted", f"{known['flops'] / 1e12:.3g} TFLOP"),
+            (
+                "time, predicted",
+                f"{known['forward_ms']:.3g} ms \N{PLUS-MINUS SIGN} {100 * known['error']:.2g} %{beyond}",
+            ),
+        ]
+    rows += [
+        (f"time, measured, {one['arm']} {one['pass']}", f"{one['ms']:.3g} ms, {one['card']}")
+        for one in found["measured"]
+    ]
+    if not found["measured"]:
+        rows.append(("time, measured", "none: no benchmark has this pattern"))
+    where = f"{known['tokens']:,} tokens, {known['heads']} heads, H100" if known else "as drawn"
+    return _table(f"Forward pass, {where}", rows)
 
 
 def _bars(one: Named, found: Mapping[str, Any]) -> str:
@@ -185,7 +209,9 @@ def _closing(capture: str) -> str:
 active is full or partial. Block density counts active tiles, block efficiency is the allowed share of the pairs inside
 them. Mass recall of a query is the dense softmax probability that the pattern keeps; the oracle keeps the best tiles
 for the same number of tiles. The cost is four operations for each pair of an active tile and each of 64 dimensions,
-over both layers and nine heads.</p>
+over both layers and nine heads. A predicted time is the cost model's for one NVIDIA H100 80GB HBM3, D 128, block 128:
+an estimate from ten measured cells of other patterns, with the median error of cells left out. Measured times are rows
+of <code>benchmarks/results</code> with the card named; times of a CPU are not among them.</p>
 <p class="small"><b>Measured on</b> {escape(capture)}, tiles of 64. Made by <code>make gallery</code> from the files in
 <code>gallery/patterns</code>; the figures are in <code>gallery/figures.json</code>, the table of
 exports in <code>gallery/compatibility.md</code>.</p></footer>"""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from html import escape
 from typing import Any
 
 import streamlit as st
 
 from .. import exporting
+from ..events import Chosen
+from ..session import follow, on
+from ..state import State
 
 LEAST = {"anything": None, "exact": 0.0, "at most 10 % more pairs": 10.0, "at most 100 % more pairs": 100.0}
 STYLE = """<style>
@@ -23,14 +27,20 @@ STYLE = """<style>
 </style>"""
 
 
-def render() -> None:
+def render(state: State) -> None:
     """Draw the filters and the table."""
     known = exporting.matrix()
     names = list(next(iter(known["presets"].values()))["cells"])
     first, second, third = st.columns([26, 44, 30], gap="small")
-    typed = first.text_input("Preset", key="matrix preset", placeholder="a part of its name")
-    chosen = second.multiselect("Targets", names, key="matrix targets", placeholder="all")
-    least = third.selectbox("All of them hold it", list(LEAST), key="matrix least")
+    typed, chosen, least = (
+        state.choice(name, default) for name, default in (("preset", ""), ("targets", []), ("least", "anything"))
+    )
+    key = follow("preset", typed)
+    first.text_input("Preset", typed, key=key, on_change=_chooses(key), placeholder="a part of its name")
+    key = follow("targets", chosen)
+    second.multiselect("Targets", names, chosen, key=key, on_change=_chooses(key), placeholder="all")
+    key = follow("least", least)
+    third.selectbox("All of them hold it", list(LEAST), list(LEAST).index(least), key=key, on_change=_chooses(key))
     rows = filtered(known["presets"], typed, chosen or names, LEAST[least])
     if not rows:
         st.html('<div class="ps-note" role="status">No preset is like that: ask for less.</div>')
@@ -44,6 +54,10 @@ def render() -> None:
         "very same pairs. +16 %: all of them and so many more, written only when asked for. no: refused; the reason is "
         "in the cell's title. json, npz and safetensors hold everything exactly.</div>"
     )
+
+
+def _chooses(key: str) -> Callable[[], None]:
+    return on(key, lambda value: Chosen(key.rsplit(" ", 1)[0], value))
 
 
 def filtered(presets: dict[str, Any], typed: str, targets: list[str], most: float | None) -> dict[str, dict[str, Any]]:

@@ -13,6 +13,9 @@ from pattern_studio.metrics import LayoutStats, Report
 from pattern_studio.plot.tile_map import FONT
 
 from .. import compute, numbers
+from ..events import Chosen
+from ..session import follow, on
+from ..state import State
 from ..theme import colours
 
 Row = tuple[str, str, BlockLayout, LayoutStats, Report]  # letter, colour, and what is known of a pattern
@@ -59,13 +62,16 @@ def _figures(layout: BlockLayout, stats: LayoutStats, report: Report) -> list[st
     ]
 
 
-def chooser(rows: list[Row]) -> str:
+def chooser(rows: list[Row], state: State) -> str:
     """What recall is drawn against, as the visitor chooses; and which patterns another one beats in it."""
-    against = st.segmented_control(
+    against = state.choice("against", "block density")
+    key = follow("against", against)
+    st.segmented_control(
         "Recall against",
         list(AGAINST),
-        default="block density",
-        key="against",
+        default=against,
+        key=key,
+        on_change=on(key, lambda chosen: Chosen("against", chosen)),
         required=True,
         label_visibility="collapsed",
     )

@@ -46,7 +46,7 @@ def render() -> None:
     jobs = [
         compute.quality_job(f"{visitor} {letter}", pattern, state.shown.block, docs) for letter, pattern, _, _ in sides
     ]
-    when_done(jobs, lambda *reports: _tradeoff(sides, reports), "Measuring the patterns on the capture …")
+    when_done(jobs, lambda *reports: _tradeoff(state, sides, reports), "Measuring the patterns on the capture …")
 
 
 Side = tuple[str, Pattern, BlockLayout, LayoutStats]
@@ -168,7 +168,7 @@ def _verdict(verdict: str, letter: str) -> str:
     }[verdict]
 
 
-def _tradeoff(sides: list[Side], reports: tuple) -> None:
+def _tradeoff(state: State, sides: list[Side], reports: tuple) -> None:
     rows = [
         (letter, _colours()["ABCD".index(letter)], layout, stats, report)
         for (letter, _, layout, stats), report in zip(sides, reports, strict=True)
@@ -180,7 +180,7 @@ def _tradeoff(sides: list[Side], reports: tuple) -> None:
             '<div class="ps-note">Densities and costs are of the problem, the rest of '
             f"{escape(captures.chosen().title)}. {_square('oracle', '◆')} best choice of as many tiles.</div>"
         )
-        against = tradeoff.chooser(rows)
+        against = tradeoff.chooser(rows, state)
     with right:
         tradeoff.chart(rows, against)
 

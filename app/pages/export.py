@@ -35,7 +35,7 @@ def render() -> None:
     st.html(STYLE)
     mine, every = st.tabs(["This pattern", "Every preset"])
     with every:
-        matrix_table.render()
+        matrix_table.render(state)
     with mine:
         try:
             _, stats = compute.design(state)

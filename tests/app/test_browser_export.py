@@ -11,11 +11,13 @@ from urllib.parse import urlencode
 import numpy as np
 import pytest
 import torch
+from pattern_studio_app import numbers
 from playwright.sync_api import Page, expect
 
 import pattern_studio as ps
 from pattern_studio.exporters import read
-from tests.app.visit import box, opened, settled
+from pattern_studio.metrics import layout_stats
+from tests.app.visit import box, figure, opened, settled
 from tests.exporters.flex import dense
 
 pytestmark = pytest.mark.browser
@@ -110,3 +112,20 @@ def test_every_preset_can_be_looked_up(page: Page, address: str):
     expect(rows).to_have_count(3)
     expect(box(page)).to_be_visible()
     assert page.locator(".stMain").evaluate("e => e.scrollWidth - e.clientWidth") == 0
+
+
+def test_a_pattern_of_the_gallery_opens_in_design(page: Page, address: str):
+    page.goto(f"{address}/gallery")
+    expect(page.get_by_role("img", name="Tile map of StreamingLLM")).to_be_visible()
+    page.get_by_text("Heads, layers, documents").click()
+    expect(page.locator(".ps-card")).to_have_count(4)
+    settled(page)
+    card = page.locator("[class*=st-key-card-packed_documents]")
+    expect(card.get_by_role("link", name="arXiv:2107.02027")).to_have_attribute(
+        "href", "https://arxiv.org/abs/2107.02027"
+    )
+    card.get_by_role("button", name="Open in Design").click()
+    expect(box(page)).to_have_value("causal & docs")
+    page.wait_for_url("**docs=192**")
+    stats = layout_stats(ps.parse("causal & docs"), ps.Problem(512, docs=(192, 96, 40, 184)), 32)
+    expect(figure(page, "Block")).to_have_text(numbers.percent(stats.density.block))

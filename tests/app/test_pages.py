@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pattern_studio_app import compute, numbers
 from pattern_studio_app.events import Boxed, ToolChosen
-from pattern_studio_app.presets import PRESETS
+from pattern_studio_app.named import named
 from streamlit.testing.v1 import AppTest
 
 import pattern_studio as ps
@@ -338,7 +338,7 @@ def test_every_export_is_shown_with_how_faithful_it_is():
 
 def test_the_gallery_opens_a_preset_in_design():
     at = started("gallery")
-    assert len(at.button) == len(PRESETS)
+    assert len(at.button) == len(named())
     assert "21.9 % of all pairs, 27.3 % of tiles" in html(at)
 
 

@@ -10,21 +10,25 @@ import pytest
 
 import gallery.build
 import gallery.charts
+import gallery.costs
+import gallery.matrix
 import gallery.named
 import gallery.page
 import gallery.picture
 import pattern_studio as ps
 from gallery.build import FIGURES, SITE
+from gallery.costs import measured, predicted, timed_rows
 from gallery.figures import drawn, figures
 from gallery.named import FOLDER, Named, load
 from pattern_studio.capture import bundled
+from pattern_studio.metrics import layout_cost
 
 NAMED = gallery.named.gallery()
 KEPT = json.loads(FIGURES.read_text())
 STALE = "run `make gallery` and look at the change"
 
 
-@pytest.mark.parametrize("module", [gallery.charts, gallery.named, gallery.page, gallery.picture])
+@pytest.mark.parametrize("module", [gallery.charts, gallery.costs, gallery.named, gallery.page, gallery.picture])
 def test_examples_run(module):
     failed, attempted = doctest.testmod(module)
     assert attempted
@@ -45,6 +49,50 @@ def test_every_named_pattern_has_figures_and_no_other():
 def test_kept_quality_is_todays(name):
     found = figures(load(FOLDER / f"{name}.txt"), bundled())["kept"]
     assert _flat(found) == pytest.approx(_flat(KEPT[name]["kept"]), rel=2e-3), STALE
+
+
+@pytest.mark.parametrize("name", ["mistral", "bigbird", "packed_documents", "swin"])
+def test_kept_costs_are_todays(name):
+    found = predicted(load(FOLDER / f"{name}.txt"))
+    assert found == KEPT[name]["predicted"], STALE
+    assert (found is None) == (name in ("packed_documents", "swin"))
+
+
+def test_predicted_times_are_the_cost_models_and_labelled():
+    cost = KEPT["mistral"]["predicted"]
+    layout = ps.lower(ps.mistral(128), q_len=32768, heads=16, block=128)
+    assert (cost["flops"], cost["forward_ms"]) == (
+        layout_cost(layout, 128).forward_flops,
+        pytest.approx(layout_cost(layout, 128).forward_ms, rel=5e-3),
+    )
+    assert cost["beyond"], "less dense than any measured cell"
+    assert not KEPT["causal_bigbird"]["predicted"]["beyond"]
+    text = SITE.read_text()
+    assert f"{cost['forward_ms']:.3g} ms \N{PLUS-MINUS SIGN} 7.4 %, beyond what the model was fitted to" in text
+    assert text.count("time, predicted") == sum(bool(one["predicted"]) for one in KEPT.values())
+
+
+def test_measured_times_need_a_card():
+    rows = timed_rows()
+    assert rows
+    assert all(row["card"].startswith("NVIDIA") for row in rows)
+    for name, found in KEPT.items():
+        assert found["measured"] == measured(load(FOLDER / f"{name}.txt"), rows), STALE
+    row = {
+        "card": "A card",
+        "pattern": "mistral( 128 )",
+        "shape": {"S": 512},
+        "arm": "ours",
+        "pass": "forward",
+        "ms": 9.0,
+    }
+    one = load(FOLDER / "mistral.txt")
+    assert [found["ms"] for found in measured(one, [row, row | {"card": ""}, row | {"pattern": "mistral(64)"}])] == [
+        9.0
+    ]
+    page = gallery.page.page((one,), {"mistral": KEPT["mistral"] | {"measured": [row]}}, "c", gallery.matrix.kept())
+    assert "time, measured, ours forward" in page
+    assert "9 ms, A card" in page
 
 
 def test_unfit_patterns_have_no_figure_but_a_reason():

@@ -1,0 +1,82 @@
+"""What a named pattern costs: predicted by the cost model, and measured where a benchmark's results have it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pattern_studio as ps
+from pattern_studio.metrics import layout_cost
+
+from .named import Named
+
+RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
+TOKENS, HEADS = 32_768, 16  # a length at which time follows work
+HEAD_DIM, BLOCK = 128, 128  # of the cost model's own cells, as
+FITTED = (0.0156, 0.1)  # their block densities: pattern_studio/metrics/cost.py
+
+
+def predicted(named: Named) -> dict[str, Any] | None:
+    """One forward pass of the pattern, as it is written, over TOKENS tokens: an estimate, never a measurement.
+
+    At D 128 and block 128 (or the pattern's own, where its draws depend on it), with the heads that it is drawn for or
+    16. `flops` of the active tiles and `of_dense`, their share of all tiles', are exact; `forward_ms` is the cost
+    model's for `card`, with its relative `error`; `beyond` is whether it has less or more work than what the model was
+    fitted to. None for documents and grids, which end where they are drawn.
+    """
+    if named.problem.docs is not None:
+        return None
+    heads = named.problem.heads if named.problem.heads > 1 else HEADS
+    block = named.block if "unit=block" in str(named.pattern) else BLOCK
+    layout = ps.lower(named.pattern, ps.Problem(TOKENS, heads=heads), block=block, layer=named.layer)
+    if layout.empty_rows:
+        return None
+    cost = layout_cost(layout, HEAD_DIM)
+    assert cost.forward_ms is not None  # all heads, not one
+    share = layout.tiles() / (layout.q_blocks * layout.kv_blocks * heads)
+    return {
+        "tokens": TOKENS,
+        "heads": heads,
+        "block": block,
+        "flops": cost.forward_flops,
+        "of_dense": float(f"{share:.4g}"),
+        "forward_ms": float(f"{cost.forward_ms:.3g}"),
+        "error": cost.forward_error,
+        "beyond": not FITTED[0] <= share <= FITTED[1],
+        "card": cost.card,
+    }
+
+
+def measured(named: Named, rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of a benchmark that timed this very pattern at the length it is drawn for, with the card named.
+
+    Rows without a card were timed on a CPU, or count and time nothing: they are no times of a GPU.
+
+    >>> one = Named("n", "N", "Ours", "S", "N.", "causal", ps.causal, ps.Problem(64), 32)
+    >>> rows = [{"card": "C", "pattern": "causal ", "shape": {"S": 64}, "arm": "ours", "pass": "forward", "ms": 1.5}]
+    >>> measured(one, rows), measured(one, [rows[0] | {"card": None}]), measured(one, [rows[0] | {"shape": {"S": 65}}])
+    ([{'card': 'C', 'arm': 'ours', 'pass': 'forward', 'ms': 1.5}], [], [])
+    """
+    return [
+        {key: row[key] for key in ("card", "arm", "pass", "ms")}
+        for row in rows
+        if row.get("card") and row["shape"]["S"] == named.problem.q_len and _is(named, str(row["pattern"]))
+    ]
+
+
+def _is(named: Named, text: str) -> bool:
+    bare = "".join(text.split())
+    return bare in ("".join(named.text.split()), "".join(str(named.pattern).split()))
+
+
+def timed_rows(folder: Path = RESULTS) -> list[dict[str, Any]]:
+    """All rows with a card, a pattern and a time in milliseconds, of all results that are kept."""
+    out = []
+    for path in sorted(folder.glob("*.json")):
+        found = json.loads(path.read_text())
+        rows = found.get("rows", []) if isinstance(found, dict) else found
+        needed = {"card", "pattern", "shape", "arm", "pass", "ms"}
+        out += [row for row in rows if isinstance(row, dict) and needed <= row.keys()]
+    return out

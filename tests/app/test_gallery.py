@@ -1,0 +1,71 @@
+"""The Gallery page as Streamlit runs it: the gallery's own patterns, citations and figures, and what is asked for."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from pattern_studio_app.events import Chosen
+from pattern_studio_app.named import captured, named
+
+import gallery.build
+import gallery.named
+import pattern_studio as ps
+from tests.app.test_pages import html, labelled, started
+
+
+def titles(at) -> list[str]:
+    return re.findall(r'<b title="([^"]*)"', html(at))
+
+
+def test_the_packaged_gallery_is_the_galleries():
+    kept = json.loads(gallery.build.FIGURES.read_text())
+    assert json.loads(gallery.build.PACKAGED.read_text()) == gallery.build.packaged(kept), "run `make gallery`"
+    assert [one.name for one in named()] == [one.name for one in gallery.named.gallery()]
+    for one, own in zip(named(), gallery.named.gallery(), strict=True):
+        assert one.work.reading.pattern == own.pattern
+        assert one.work.problem() == own.problem
+        assert one.kept is not None or one.why_not
+    assert captured() == gallery.build.capture_words()
+
+
+def test_cards_have_citation_density_attention_and_time():
+    at = started("gallery")
+    assert len(titles(at)) == len(named())
+    page = html(at)
+    for one in named():
+        for number in re.findall(r"arXiv:(\d{4}\.\d{5})", one.source):
+            assert f'href="https://arxiv.org/abs/{number}"' in page
+    stats = {one.name: one for one in named()}["mistral"]
+    assert f"{stats.predicted['forward_ms']:.3g} ms a pass, predicted" in page
+    assert "keeps 42.0 % of attention" in page
+    assert page.count("attention kept: not measured") == sum(one.kept is None for one in named())
+    assert "measured</span>" not in page.replace("not measured</span>", ""), "no benchmark has one of these"
+
+
+def test_families_and_words_are_kept_over_pages():
+    at = started("gallery")
+    session = at.session_state["studio session"]
+    session.happened(Chosen("family", "Images and video"))
+    at.run()
+    assert set(titles(at)) == {one.title for one in named() if one.family == "Images and video"}
+    labelled(at.text_input, "Search the gallery").set_value("SWIN").run()
+    assert titles(at) == ["Swin, shifted windows"]
+    at.session_state["page"] = "export"
+    at.run()
+    at.session_state["page"] = "gallery"
+    at.run()
+    assert titles(at) == ["Swin, shifted windows"]
+    assert labelled(at.text_input, "Search the gallery").value == "SWIN"
+    labelled(at.text_input, "Search the gallery").set_value("no such pattern").run()
+    assert "No pattern has these words" in html(at)
+
+
+def test_one_click_opens_the_pattern_with_its_problem():
+    at = started("gallery")
+    for name in ("packed_documents", "gemma", "swin"):
+        (one,) = [one for one in named() if one.name == name]
+        at.button(key=f"open {name}").click().run()
+        shown = at.session_state["studio session"].state.shown
+        assert (shown, shown.reading.pattern) == (one.work, ps.parse(one.work.text))
+        assert not at.exception
