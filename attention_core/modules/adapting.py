@@ -113,6 +113,7 @@ class Adaptive(Reporting):
                 "set_adaptive(False)"
             )
 
+    @torch.compiler.disable  # one clean break: what is chosen is data, and a plan is made of it
     def _attend_chosen(
         self,
         q: Tensor,

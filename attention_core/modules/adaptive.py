@@ -221,7 +221,7 @@ class AdaptiveBlockSparseMultiheadAttention(BlockSparseMultiheadAttention):
             density=self.density,
             quality_threshold=self.quality_threshold,
             sinks=self._given.sinks,
-            diagonal=q.shape[2] == k.shape[2],
+            diagonal=causal or q.shape[2] == k.shape[2],
             causal=causal,
             narrowed=narrowed,
         )

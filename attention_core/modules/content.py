@@ -47,7 +47,7 @@ class ContentChoice:
     def choose(self, q: Tensor, k: Tensor, causal: bool, narrowed: Narrowed | None) -> tuple[Tensor, tuple[int, int]]:
         """Kept tiles, bool [batch, heads, q_blocks, kv_blocks], and their block."""
         tiling = Tiling.of(q, k, self.block, causal=causal)
-        kept = {"sinks": self.sinks, "diagonal": q.shape[2] == k.shape[2], "narrowed": narrowed}
+        kept = {"sinks": self.sinks, "diagonal": causal or q.shape[2] == k.shape[2], "narrowed": narrowed}
         if self.density is None:
             scores = mean_query(q, k, tiling, narrowed=narrowed)
             assert self.quality_threshold is not None  # one of the two is given

@@ -29,9 +29,9 @@ def gated(**options):
     return made
 
 
-def by_content(**options):
+def by_content(dtype=torch.float64, **options):
     torch.manual_seed(0)
-    made = create_block_sparse_multihead_attention(16, HEADS, 0.4, block_size=(8, 4), dtype=torch.float64)
+    made = create_block_sparse_multihead_attention(16, HEADS, 0.4, block_size=(8, 4), dtype=dtype)
     with torch.no_grad():
         made.in_proj_weight.mul_(3)
     made.set_adaptive(**options)
@@ -193,6 +193,32 @@ def test_a_row_without_keys_gives_the_bias_and_finite_gradients():
         assert torch.equal(out[1], ours.out_proj.bias.expand_as(out[1]))
         grads = torch.autograd.grad(out.square().sum(), [ours.in_proj_weight, ours.out_proj.weight])
         assert all(grad.isfinite().all() for grad in grads)
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # torch looks at results of a graph break itself
+@pytest.mark.parametrize("which", MODULES)
+def test_under_autocast_and_compiled(which):
+    ours, x, pads = MODULES[which](dtype=None).float(), inputs().float(), padding("right")
+    wanted, _ = ours(x, x, x, pads, need_weights=False)
+    torch._dynamo.reset()
+    compiled = torch.compile(ours, backend="eager")
+    got, _ = compiled(x, x, x, pads, need_weights=False)
+    oracle.close(got, wanted, 1e-6)
+    got.sum().backward()
+    assert ours.in_proj_weight.grad.isfinite().all()
+    with torch.autocast("cpu", torch.bfloat16):
+        half, _ = ours(x, x, x, pads, need_weights=False)
+    assert half.dtype == torch.bfloat16
+    oracle.close(half[~pads], wanted[~pads], 0.1)
+
+
+def test_cached_decoding_keeps_a_querys_own_tile():
+    ours, x = gated(), inputs()
+    last = x[:, -5:].clone()
+    ours(last, x, x, is_causal=True)
+    tiles = ours._chosen.tiles  # [batch, heads, 1, 10]: rows 32 to 36 of 37
+    assert tiles[..., 8:].all()
+    assert tiles[..., 0].all()
 
 
 @st.composite
