@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import streamlit as st
@@ -207,6 +208,12 @@ def thumbnail(state: State, head: int, side: int, colours: Colours) -> bytes:
 @st.cache_resource(max_entries=128, show_spinner=False)
 def _thumbnail(key: Key, head: int, side: int, colours: Colours, _layout: BlockLayout) -> bytes:
     return plot.thumbnail(_layout, head, side, colours)
+
+
+def layer_thumbnail(state: State, layer: int, side: int, colours: Colours) -> bytes:
+    """The same of the shown head in another layer."""
+    there = replace(state, shown=replace(state.shown, layer=layer))
+    return thumbnail(there, state.head, side, colours)
 
 
 def forward_flops(layout: BlockLayout) -> int:

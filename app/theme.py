@@ -123,7 +123,7 @@ label [data-testid="stTooltipIcon"] { opacity: 0.3; }
 .ps-rows mark { background: color-mix(in srgb, var(--ps-lost) 14%, transparent);
   color: var(--ps-wrong); font-weight: 600; border-radius: 3px; padding: 0 2px; }
 .ps-head { width: 100%; display: block; border: 1px solid var(--ps-line); }
-[class*="st-key-open-head"] button { min-height: 20px; padding: 0; font-size: 12px; }
+:is([class*="st-key-open-head"], [class*="st-key-open-layer"]) button { min-height: 20px; padding: 0; font-size: 12px; }
 [class*="-chosen"] .ps-head { border-color: var(--ps-ink); outline: 1px solid var(--ps-ink); }
 .ps-wrong { font-size: 14px; line-height: 20px; color: var(--ps-wrong); font-weight: 600; }
 </style>"""

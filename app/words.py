@@ -91,6 +91,21 @@ def names(pattern: Pattern) -> set[str]:
     return found
 
 
+def layer_cases(pattern: Pattern) -> list[range]:
+    """The layers of every case of a pattern that differs by layer, in their order.
+
+    >>> layer_cases(ps.parse("layers({range(0, 4): causal, 4: dense})"))
+    [range(0, 4), range(4, 5)]
+    """
+    found, open_ = [], [pattern]
+    while open_:
+        node = open_.pop()
+        if getattr(node, "name", "") == "layers":
+            found += [span if isinstance(span, range) else range(span, span + 1) for span, _ in node.cases]  # type: ignore[attr-defined]
+        open_.extend(node.parts())
+    return sorted(set(found), key=lambda span: (span.start, span.stop))
+
+
 def _leaves(pattern: Pattern) -> int:
     """Leaves of the tree, counted without recursion: the tree may be deep."""
     count, open_ = 0, [pattern]

@@ -13,6 +13,7 @@ from ..components import (
     family_form,
     figures_panel,
     head_strip,
+    layer_strip,
     map_panel,
     pattern_file,
     problem_form,
@@ -47,6 +48,7 @@ def render() -> None:
         figures_panel.render(layout, stats)
         quality = st.container(gap="xsmall")
         head_strip.render(state, layout)
+        layer_strip.render(state)
     with quality:  # last, since it may take a while
         quality_panel.render(state)
 
