@@ -10,7 +10,7 @@ from base64 import b64encode
 from pathlib import Path
 
 import numpy as np
-import streamlit as st
+from streamlit.components import v2
 
 from pattern_studio.plot.density import DensityMap
 from pattern_studio.plot.grid import Axis
@@ -20,7 +20,7 @@ from ..theme import colours
 HINT = "Point at a map, or come here and press arrow keys: the same place is marked on all."
 SCRIPT = Path(__file__).parents[1] / "static" / "cursor.js"
 
-_cursor = st.components.v2.component(
+_cursor = v2.component(
     "studio_cursor",
     html=f'<div role="status" tabindex="0" aria-label="What the patterns have at one place">{HINT}</div>',
     css="div { font-size: 13px; line-height: 18px; height: 18px; overflow: hidden; white-space: nowrap; "

@@ -115,7 +115,7 @@ def _content(result: Export) -> None:
     if isinstance(content, bytes):
         st.markdown("A binary file. Read it in Python:")
         reader = "import numpy\n\narrays = numpy.load({name!r}, allow_pickle=False)"
-        if TARGETS[result.target].read:
+        if result.target in ("npz", "safetensors"):  # our own; the others are for their consumers
             reader = "from pattern_studio.exporters import read\n\nlayout = read({name!r})"
         st.code(reader.format(name=f"pattern{suffix}"), language="python")
         return

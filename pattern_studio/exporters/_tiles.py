@@ -20,6 +20,7 @@ from ..lowering import lower
 from ..patterns.blocks import Blocks
 from ..patterns.causal import Causal
 from ..patterns.heads import Heads
+from ..problem import Problem
 from ._bundle import pack, unpack
 from ._frame import EXACT, Fidelity, Request, Unsupported, Written, cover
 from ._native import design, header
@@ -114,9 +115,13 @@ def read_tiles(source: bytes, target: str, name: str, dtype: str, batched: bool,
             f"expected {name} of {dtype}, 0 or 1, of shape {shape} for this problem and block; export again"
         )
     pattern = by_head(mask.reshape(shape).astype(bool), block)
-    if problem.offset:  # tiles count query rows, patterns count positions
-        pattern = (pattern.T >> problem.offset).T
+    pattern = moved(pattern, problem)
     return pattern & Causal() if causal and stated["causal"] is True else pattern
+
+
+def moved(pattern: Pattern, problem: Problem) -> Pattern:
+    """A pattern of tiles, which count query rows, as one of positions."""
+    return (pattern.T >> problem.offset).T if problem.offset else pattern
 
 
 def by_head(mask: NDArray[np.bool_], block: tuple[int, int]) -> Pattern:

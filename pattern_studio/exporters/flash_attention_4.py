@@ -7,8 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import StudioError
+from ..expr import Pattern
+from ._bundle import unpack
 from ._frame import Request, Target, Unsupported, Written, need_tokens
-from ._tiles import active, bundle, covered
+from ._native import design
+from ._stretches import int32, listed
+from ._tiles import active, bundle, by_head, covered, moved
 
 BLOCK = 128
 
@@ -47,6 +52,30 @@ def write(request: Request) -> Written:
     return bundle(request, "flash_attention_4", layout, covered(layout), arrays)
 
 
+def read(source: bytes) -> Pattern:
+    """The full blocks as a `blocks` pattern, one for each head where heads differ; masked blocks are not read."""
+    stated, parts = unpack(source)
+    made = design(stated, "flash_attention_4", ("fidelity",))
+    problem, block = made.problem, made.block
+    sides = -(-problem.q_len // block[0]), -(-problem.kv_len // block[1])
+    tables = []
+    for prefix, (rows, columns) in (("", sides), ("bwd_", sides[::-1])):
+        shape = (1, problem.heads, rows)
+        if int32(parts, f"{prefix}mask_block_cnt", shape).any():
+            raise StudioError("expected no masked blocks: their mask_mod is not in the file")
+        counts = int32(parts, f"{prefix}full_block_cnt", shape).reshape(-1)
+        index = int32(parts, f"{prefix}full_block_idx", (*shape, columns)).reshape(-1, columns)
+        line, tile = listed(counts, index, f"{prefix}full_block_idx")
+        if (tile < 0).any() or (tile >= columns).any():
+            raise StudioError(f"expected blocks 0 to {columns - 1} in {prefix}full_block_idx; export it again")
+        table = np.zeros((problem.heads * rows, columns), bool)
+        table[line, tile] = True
+        tables.append(table.reshape(problem.heads, rows, columns))
+    if (tables[0] != tables[1].swapaxes(1, 2)).any():
+        raise StudioError("expected the lists of the backward to be the transpose of the forward's; export it again")
+    return moved(by_head(tables[0], block), problem)
+
+
 def _lists(tiles: NDArray[np.bool_]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Number and indices of the blocks of each row, the others behind them."""
     return tiles.sum(-1, dtype=np.int32)[None], np.argsort(~tiles, axis=-1, kind="stable").astype(np.int32)[None]
@@ -60,6 +89,7 @@ TARGET = Target(
     media_type="application/zip",
     write=write,
     proof="gpu",
+    read=read,
     head_dims=range(
         8, 129, 8
     ),  # of both sm90 (which goes up to 256) and sm100: _validate_head_dims of cute/interface.py

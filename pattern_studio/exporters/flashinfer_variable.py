@@ -5,8 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import StudioError
 from ..layout import BlockLayout
+from ._bundle import unpack
 from ._frame import EXACT, Request, Target, Written, need_tokens, uses_block
+from ._native import design
+from ._stretches import by_rows, int32, token_layout
 from ._tiles import MAX_TILES, active, bundle, covered
 
 FINER = 4  # the exact form may have this many times the blocks that were asked for: finer ones would be slow
@@ -46,6 +50,26 @@ def write(request: Request) -> Written:
         "block_col_sz": np.tile(np.diff(col_ends, prepend=0).astype(np.int32), (heads, 1)),
     }
     return bundle(request, "flashinfer_variable", layout, fidelity, arrays)
+
+
+def read(source: bytes) -> BlockLayout:
+    """The blocks as a layout of single tokens."""
+    stated, parts = unpack(source)
+    problem = design(stated, "flashinfer_variable", ("fidelity",)).problem
+    sizes = [int32(parts, name, (problem.heads, None)) for name in ("block_row_sz", "block_col_sz")]
+    mask = parts.get("block_mask_map", np.zeros(0))
+    shape = (problem.heads, sizes[0].shape[1], sizes[1].shape[1])
+    if mask.dtype != np.bool_ or mask.shape != shape:
+        raise StudioError(f"expected block_mask_map bool {list(shape)}, got {mask.dtype} {list(mask.shape)}")
+    for size, length in zip(sizes, (problem.q_len, problem.kv_len), strict=True):
+        if (size < 0).any() or (size.sum(1) != length).any():
+            raise StudioError(f"expected block sizes that add up to {length} for each head; export it again")
+    rows, columns = (np.cumsum(size, 1) - size for size in sizes)
+    head, down, across = np.nonzero(mask)
+    piece, row = by_rows(rows[head, down], sizes[0][head, down])
+    first, size = columns[head, across][piece], sizes[1][head, across][piece]
+    groups = np.arange(problem.heads, dtype=np.int32)
+    return token_layout(problem, groups, head[piece] * problem.q_len + row, first, first + size)
 
 
 def _ends(size: int, length: int) -> list[int]:
@@ -93,5 +117,6 @@ TARGET = Target(
     media_type="application/zip",
     write=write,
     proof="gpu",
+    read=read,
     grouped="maps",  # block_mask_map is by KV head
 )

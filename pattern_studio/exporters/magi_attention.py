@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..errors import StudioError
+from ..layout import BlockLayout
+from ._bundle import unpack
 from ._frame import EXACT, Request, Target, Unsupported, Written, need_tokens, one_pattern
+from ._native import design
+from ._stretches import by_rows, int32, token_layout
 from ._strokes import Stroke, strokes
 from ._tiles import bundle
 
@@ -49,6 +54,22 @@ def write(request: Request) -> Written:
     return bundle(request, "magi_attention", layout, EXACT, arrays)
 
 
+def read(source: bytes) -> BlockLayout:
+    """The slices as a layout of single tokens; every head sees them."""
+    stated, parts = unpack(source)
+    problem = design(stated, "magi_attention", ("fidelity",)).problem
+    kinds = int32(parts, "attn_type_map", (None,))
+    q, k = (int32(parts, name, (len(kinds), 2)) for name in ("q_ranges", "k_ranges"))
+    if not np.isin(kinds, list(_TYPES.values())).all() or (q[:, 1] < q[:, 0]).any():
+        raise StudioError("expected ranges that begin before they end and attention types 0 to 3; export it again")
+    piece, row = by_rows(q[:, 0], q[:, 1] - q[:, 0])
+    begin, end, kind = k[piece, 0], k[piece, 1], kinds[piece]
+    # Row by row the first key moves on with types 2 and 3, and the last one, bottom right, with 1 and 3.
+    start = begin + np.where(kind >= INVERSE_CAUSAL, row - q[piece, 0], 0)
+    stop = end - np.where(kind % 2 == CAUSAL, q[piece, 1] - 1 - row, 0)
+    return token_layout(problem, np.zeros(problem.heads, np.int32), row, np.minimum(start, stop), stop)
+
+
 def _shaped(stroke: Stroke) -> list[Stroke]:
     """The stroke, or its rows one by one where no type has its shape."""
     if (stroke.step, stroke.growth) in _TYPES:
@@ -67,4 +88,5 @@ TARGET = Target(
     media_type="application/zip",
     write=write,
     proof="contract",
+    read=read,
 )

@@ -5,9 +5,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import StudioError
+from ..layout import BlockLayout
 from ..lowering import lower
 from ..patterns.causal import Causal
+from ._bundle import unpack
 from ._frame import Request, Target, Unsupported, Written, cover, need_tokens
+from ._native import design
+from ._stretches import by_rows, int32, listed, token_layout
 from ._tiles import bundle
 
 BLOCK = 64  # queries of a block, and keys of a listed block
@@ -68,6 +73,29 @@ def write(request: Request) -> Written:
     return bundle(request, "vertical_slash", layout, cover(added), tables)
 
 
+def read(source: bytes) -> BlockLayout:
+    """What the kernel computes of the tables, as a layout of single tokens: blocks cut at the diagonal, and columns."""
+    stated, parts = unpack(source)
+    problem = design(stated, "vertical_slash", ("fidelity",)).problem
+    if problem.q_len != problem.kv_len or problem.offset:
+        raise StudioError("expected as many queries as keys, at the same positions; export it again")
+    heads, blocks = problem.heads, -(-problem.q_len // BLOCK)
+    line, start, stop = [], [], []
+    for count, table, size in (("block_count", "block_offset", BLOCK), ("column_count", "column_index", 1)):
+        counts = int32(parts, count, (1, heads, blocks)).reshape(-1)
+        index = int32(parts, table, (1, heads, blocks, None)).reshape(heads * blocks, -1)
+        place, first = listed(counts, index, table)
+        top = place % blocks * BLOCK
+        piece, row = by_rows(top, np.minimum(BLOCK, problem.q_len - top))
+        seen = np.minimum(first[piece] + size, row + 1) if size > 1 else first[piece] + 1
+        keep = first[piece] < seen
+        line.append((place[piece] // blocks * problem.q_len + row)[keep])
+        start.append(first[piece][keep])
+        stop.append(seen[keep])
+    groups = np.arange(heads, dtype=np.int32)
+    return token_layout(problem, groups, np.concatenate(line), np.concatenate(start), np.concatenate(stop))
+
+
 def _cut(start: NDArray[np.int64], stop: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Stretches of keys as blocks of 64 and what is left over as single keys; neighbouring stretches are one."""
     if not len(start):
@@ -100,4 +128,5 @@ TARGET = Target(
     media_type="application/zip",
     write=write,
     proof="contract",
+    read=read,
 )

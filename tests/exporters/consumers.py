@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 import pattern_studio as ps
-from pattern_studio.exporters import Export, check, export
+from pattern_studio.exporters import Export, check, export, read
 from tests.exporters.trees import exportable
 
 # Patterns that formats of whole tiles can hold, beside those that they can't.
@@ -79,3 +79,16 @@ def compared(
     assert int(found.sum()) - int(wanted.sum()) == fidelity.pairs, "what is added is told"
     assert (fidelity.kind == "exact") == (fidelity.pairs == 0)
     return file
+
+
+def comes_back(file: Export | None, problem: ps.Problem, computed: Callable[[Export, ps.Problem], np.ndarray]) -> None:
+    """What is read from a file is what its consumer computes from it, added pairs included."""
+    if file is None:
+        return
+    found = read(file.data)
+    if isinstance(found, ps.BlockLayout):
+        assert found.problem == problem
+        again = np.stack([found.expand(head) for head in range(problem.heads)])
+    else:
+        again = ps.dense_mask(found, problem)
+    np.testing.assert_array_equal(again, computed(file, problem))

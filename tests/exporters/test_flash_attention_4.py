@@ -8,7 +8,7 @@ from hypothesis import given, settings
 
 import pattern_studio as ps
 from pattern_studio.exporters import export
-from tests.exporters.consumers import anything, arrays, compared, long_problems, stretched
+from tests.exporters.consumers import anything, arrays, comes_back, compared, long_problems, stretched
 
 
 def listed(count, index):
@@ -35,7 +35,8 @@ def computed(file, problem):
 @settings(max_examples=20, deadline=None)
 @given(anything, long_problems())
 def test_lists_hold_the_pattern(pattern, problem):
-    compared("flash_attention_4", pattern, problem, 128, lambda f: computed(f, problem))
+    file = compared("flash_attention_4", pattern, problem, 128, lambda f: computed(f, problem))
+    comes_back(file, problem, computed)
 
 
 def test_ragged_lengths_and_small_blocks_are_refused():

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import pattern_studio as ps
 from pattern_studio.exporters import check, export
-from tests.exporters.consumers import anything, arrays, compared, long_problems
+from tests.exporters.consumers import anything, arrays, comes_back, compared, long_problems
 
 
 def computed(file, problem):
@@ -25,7 +25,8 @@ def computed(file, problem):
 @settings(max_examples=30, deadline=None)
 @given(anything, long_problems(), st.sampled_from([16, (64, 32), 128]))
 def test_maps_hold_the_pattern(pattern, problem, block):
-    compared("flashinfer_variable", pattern, problem, block, lambda f: computed(f, problem))
+    file = compared("flashinfer_variable", pattern, problem, block, lambda f: computed(f, problem))
+    comes_back(file, problem, computed)
 
 
 def test_rectangles_are_cut_where_the_pattern_changes():

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 
 import pattern_studio as ps
 from pattern_studio.exporters import export
-from tests.exporters.consumers import anything, arrays, compared, long_problems
+from tests.exporters.consumers import anything, arrays, comes_back, compared, long_problems
 
 
 def computed(file, problem):
@@ -33,6 +33,7 @@ def computed(file, problem):
 def test_slices_are_the_pattern(pattern, problem):
     file = compared("magi_attention", pattern, problem, 64, lambda f: computed(f, problem))
     assert file is None or str(file.fidelity) == "exact"
+    comes_back(file, problem, computed)
 
 
 def test_regular_patterns_take_few_slices():

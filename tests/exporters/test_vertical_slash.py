@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import pattern_studio as ps
 from pattern_studio.exporters import check, export
-from tests.exporters.consumers import anything, arrays, compared, long_problems
+from tests.exporters.consumers import anything, arrays, comes_back, compared, long_problems
 
 
 def computed(file, problem):
@@ -40,7 +40,8 @@ causal = st.one_of(anything.map(lambda p: ps.causal & (p | ps.window(0, 0))), an
 @settings(max_examples=30, deadline=None)
 @given(causal, long_problems(square=True))
 def test_tables_hold_the_pattern(pattern, problem):
-    compared("vertical_slash", pattern, problem, 64, lambda f: computed(f, problem))
+    file = compared("vertical_slash", pattern, problem, 64, lambda f: computed(f, problem))
+    comes_back(file, problem, computed)
 
 
 def test_keys_on_which_blocks_agree_are_exact():
