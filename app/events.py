@@ -7,7 +7,7 @@ from typing import Any
 
 from pattern_studio.plot import Viewport
 
-from .timing_file import TimingFile
+from .performance_view import Given
 from .work import Work
 
 
@@ -49,7 +49,6 @@ class Boxed:
 
 
 @dataclass(frozen=True)
-@dataclass(frozen=True)
 class Drawn:
     """A shape was drawn freehand: units (row, key) of `size` query rows and keys."""
 
@@ -72,6 +71,7 @@ class OperatorChosen:
     operator: str
 
 
+@dataclass(frozen=True)
 class Zoomed:
     """A box was drawn where boxes can only mean: look closer."""
 
@@ -156,7 +156,7 @@ class PerformanceSet:
     """A choice of the Performance page: a name and value of PerformanceView."""
 
     field: str
-    value: str | int | tuple[TimingFile, ...]
+    value: str | int | Given
 
 
 @dataclass(frozen=True)
@@ -191,6 +191,9 @@ Event = (
     | FieldSet
     | ProblemSet
     | Boxed
+    | Drawn
+    | Inserted
+    | OperatorChosen
     | Zoomed
     | Compared
     | ToolChosen
@@ -200,9 +203,6 @@ Event = (
     | TensorsSet
     | Looked
     | CaptureChosen
-    | Drawn
-    | Inserted
-    | OperatorChosen
     | FitSet
     | ReachSet
     | PerformanceSet

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import streamlit as st
 
+from pattern_studio.plot.colours import DARK
+
 from . import session
-from .pages import compare, design, export, fit, gallery, quality, reach
-from .theme import css
+from .pages import compare, design, export, fit, gallery, performance, quality, reach
+from .theme import colours, css
 
 STATIC = Path(__file__).parent / "static"
 
@@ -24,7 +26,12 @@ PAGES = (
     (compare.render, "Compare", "compare", "Two or more patterns side by side: what they share, keep and cost."),
     (reach.render, "Reach", "reach", "How information spreads over layers: what reaches what, and after how many."),
     (fit.render, "Fit", "fit", "Make a pattern from a model's own attention at a budget, and see what it is worth."),
-    (fit.render, "Fit", "fit", "Make a pattern from a model's own attention at a budget, and see what it is worth."),
+    (
+        performance.render,
+        "Performance",
+        "performance",
+        "What was measured on which card, and how long this pattern would take there.",
+    ),
     (export.render, "Export", "export", "Take the pattern to another library, exactly, as code or a file."),
     (gallery.render, "Gallery", "gallery", "Patterns of the literature, each one click from the Design page."),
 )
@@ -33,7 +40,7 @@ PAGES = (
 def main() -> None:
     """Draw the page that the address names."""
     st.set_page_config(page_title="Pattern Studio", page_icon=str(STATIC / "icon.png"), layout="wide")
-    st.logo(str(STATIC / "logo.svg"), size="large")
+    st.logo(str(STATIC / ("logo-dark.svg" if colours() == DARK else "logo.svg")), size="large")
     pages = [
         st.Page(render, title=title, url_path=path, default=not n, help=about)
         for n, (render, title, path, about) in enumerate(PAGES)

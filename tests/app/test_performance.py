@@ -1,0 +1,408 @@
+"""Performance: results read from anyone's file, speed-ups and predictions against numbers worked out here, the page."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pattern_studio_app import numbers, timing_folder
+from pattern_studio_app.components import speedup_plot
+from pattern_studio_app.components.time_panel import milliseconds
+from pattern_studio_app.events import PerformanceSet
+from pattern_studio_app.performance_view import KEPT, Given, PerformanceView
+from pattern_studio_app.prediction import MODEL_CARD, Subject, fitted, predicted
+from pattern_studio_app.state import State, reduce
+from pattern_studio_app.timing_file import MAX_BYTES, OtherStudyError, TimingFile, read
+from pattern_studio_app.timings import measured
+from streamlit.testing.v1 import AppTest
+
+import pattern_studio as ps
+from pattern_studio.metrics import layout_cost
+from pattern_studio.metrics.cost import CALIBRATIONS
+from pattern_studio.plot.colours import DARK, LIGHT
+
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
+H100 = RESULTS / "2026-11-28-h100-d128.json"
+TEXT = "causal & window(1023, 0)"
+
+
+def row(**changes) -> dict:
+    """A row of a result, as benchmarks.run writes it; `S=1` and the like change its shape."""
+    shape = {"B": 1, "H": 16, "Hkv": 16, "S": 4096, "D": 128, "block": [128, 128]}
+    shape |= {name: changes.pop(name) for name in shape.keys() & changes.keys()}
+    return {
+        "card": "Card X", "torch": "2.11.0", "triton": "3.6.0", "date": "2026-11-28", "shape": shape,
+        "pattern": "random_0.10", "density": 0.1, "arm": "ours", "pass": "forward", "ms": 2.0, "tflops": 300.0,
+    } | changes  # fmt: skip
+
+
+def data(*rows: dict) -> bytes:
+    return json.dumps({"rows": rows}).encode()
+
+
+def linear(card: str = "Card X", call: float = 0.5, teraflops: float = 200.0, **changes) -> list[dict]:
+    """Cells of a card whose time is exactly a call and a speed, forward and backward, with dense beside them."""
+    rows = []
+    for direction, products in (("forward", 2), ("backward", 5)):
+        for density in (0.05, 0.1, 0.2, 0.4, 1.0):
+            ms = call + products * 2 * 128 * 16 * density * 4096**2 / (teraflops * 1e9)
+            dense = {"arm": "sdpa_cudnn", "pattern": "dense"} if density == 1 else {}
+            rows.append(row(card=card, density=density, ms=ms, **{"pass": direction} | dense | changes))
+    return rows
+
+
+# Reading
+
+
+def test_the_projects_own_results_are_read_to_the_last_digit():
+    rows, found = json.loads(H100.read_bytes())["rows"], read(H100.read_bytes(), H100.name)
+    assert len(found.rows) == len(rows) == 44
+    for one, raw in zip(found.rows, rows, strict=True):
+        assert (one.ms, one.tflops, one.density, one.arm, one.direction) == tuple(
+            raw[name] for name in ("ms", "tflops", "density", "arm", "pass")
+        )
+        assert (one.tokens, one.dim, one.heads, list(one.block)) == tuple(
+            raw["shape"][n] for n in ("S", "D", "H", "block")
+        )
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "x.json: expected whole JSON, got something else; take a result of benchmarks.run"),
+        (b"\x80\x04pickle", "expected whole JSON"),
+        (b"PK\x03\x04", "expected whole JSON"),
+        (b"[" * 100_000, "expected whole JSON"),
+        (b'{"rows": [' + b"9" * 5000 + b"]}", "expected whole JSON"),
+        (data(row())[:-9], "expected whole JSON"),
+        (data(row(ms=float("nan"))), "expected whole JSON"),
+        (data(row(ms=float("inf"))), "expected whole JSON"),
+        (b" " * (MAX_BYTES + 1), "expected at most 4,194,304 bytes, got 4,194,305"),
+        (b"[]", 'expected an object with a list of "rows", got none'),
+        (b'{"rows": []}', 'expected an object with a list of "rows"'),
+        (b'{"rows": [3]}', 'expected an object with a list of "rows"'),
+        (b'{"rows": [' + b"{}," * 20_000 + b"{}]}", "expected at most 20,000 rows, got 20,001"),
+        (data(row(), row(ms=-1)), "x.json, row 2: expected ms as a number above 0, got -1"),
+        (data(row(ms="2")), "row 1: expected ms as a number above 0, got '2'"),
+        (data(row(ms=True)), "expected ms as a number above 0, got True"),
+        (data(row(ms=10**400)), "expected ms as a number above 0"),
+        (data(row(density=1.01)), "expected density as a number up to 1, got 1.01"),
+        (data(row(S=0)), "expected shape.S as a whole number from 1 on, got 0"),
+        (data(row(D=64.0)), "expected shape.D as a whole number from 1 on, got 64.0"),
+        (data(row(block=[128])), "expected shape.block as two numbers, got a list"),
+        (data(row(shape=None)), "expected shape as an object, got None"),
+        (data(row(card="")), "expected card as 1 to 200 printable characters, got ''"),
+        (data(row(card="a\x00b")), "expected card as 1 to 200 printable characters"),
+        (data(row(arm="a" * 201)), "expected arm as 1 to 200 printable characters"),
+        (data(row(hash=7)), "expected hash as a text, got 7"),
+        (data(row(**{"pass": "sideways"})), "expected pass as forward or backward, got 'sideways'"),
+    ],
+)
+def test_a_hostile_file_gets_one_sentence(content, message):
+    with pytest.raises(ps.StudioError) as error:
+        read(content, "x.json")
+    assert message in str(error.value)
+    assert len(str(error.value)) < 250
+    assert "\n" not in str(error.value)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3), lambda inner: (
+    st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from([*row(), *row()["shape"], "rows"]), inner, max_size=5)
+), max_leaves=12), st.sampled_from([*row(), *row()["shape"]]))  # fmt: skip
+def test_nothing_but_a_sentence_comes_out_of_a_strange_value(value, key):
+    for content in ({"rows": [row(**{key: value})]}, {"rows": value}, value):
+        try:
+            found = read(json.dumps(content).encode(), "x.json")
+        except ps.StudioError:
+            continue
+        assert all(one.ms > 0 and 0 < one.density <= 1 and one.tokens > 0 for one in found.rows)
+
+
+def test_a_folder_is_read_and_other_studies_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "good.json").write_bytes(data(row()))
+    (tmp_path / "bad.json").write_bytes(b"{")
+    (tmp_path / "other.json").write_bytes(b'{"rows": [{"recall": 1}]}')
+    (tmp_path / "folder.json").mkdir()
+    files, notes = timing_folder.read_folder(tmp_path)
+    assert [file.name for file in files] == ["good.json"]
+    assert notes == ("bad.json: expected whole JSON, got something else; take a result of benchmarks.run",)
+    (tmp_path / "good.json").write_bytes(data(row(), row()))  # a changed file is read again
+    assert len(timing_folder.read_folder(tmp_path)[0][0].rows) == 2
+    monkeypatch.setenv(timing_folder.VARIABLE, str(tmp_path))
+    assert {"good.json", H100.name} <= {file.name for file in timing_folder.installed()[0]}
+    monkeypatch.setenv(timing_folder.VARIABLE, str(tmp_path / "none"))
+    assert "PATTERN_STUDIO_RESULTS: expected a folder with results" in timing_folder.installed()[1][0]
+    with pytest.raises(OtherStudyError):
+        read((RESULTS / "2026-11-28-lowering.json").read_bytes(), "lowering.json")
+
+
+def test_what_a_visitor_brings_is_kept_in_bounds_and_a_bad_file_changes_nothing():
+    given_files = Given()
+    for n in range(KEPT + 2):
+        given_files = given_files.taken(f"{n}.json", data(row()))
+    assert [file.name for file in given_files.files] == [f"{n}.json" for n in range(2, KEPT + 2)]
+    wrong = given_files.taken("a\nb.json", b"{")
+    assert wrong.files == given_files.files
+    assert wrong.problem.startswith("a?b.json: expected whole JSON")
+    assert (wrong.taken("x", data(row())).problem, wrong.count) == ("", KEPT + 3)
+    state = reduce(State(), PerformanceSet("given", wrong))
+    assert state.performance.given == wrong
+
+
+# Speed-ups
+
+
+def test_speed_up_is_dense_time_over_time_of_the_same_run_and_shape():
+    fast, slow = (
+        row(arm="sdpa_cudnn", pattern="dense", density=1.0, ms=10.0),
+        row(arm="sdpa_flash", pattern="dense", ms=12),
+    )
+    other_shape, other_run = row(S=8192), row(date="2026-11-29")
+    cells = measured([read(data(slow, fast, row(), other_shape, other_run), "x")], "forward")
+    assert [one.speed_up for one in cells] == [10 / 12, 1.0, 5.0, None, None]
+    assert cells[2].dense == ("sdpa_cudnn", 10.0)
+    assert measured([read(data(row()), "x"), read(data(fast), "y")], "forward")[0].dense is None  # another run
+
+
+def test_both_is_the_sum_where_both_were_measured():
+    rows = [row(ms=2.0, tflops=300.0), row(**{"pass": "backward"}, ms=6.0, tflops=100.0), row(pattern="local_0.05")]
+    (one,) = measured([read(data(*rows), "x")], "both")
+    assert (one.ms, one.tflops) == (8.0, (2 * 300 + 6 * 100) / 8)
+
+
+def test_a_cell_that_was_timed_twice_stays_two_cells():
+    rows = [row(ms=1.0), row(ms=2.0), row(ms=10.0, **{"pass": "backward"}), row(ms=20.0, **{"pass": "backward"})]
+    assert [one.ms for one in measured([read(data(*rows), "x")], "both")] == [11.0, 22.0]
+
+
+# Predictions
+
+
+def subject(text: str = TEXT, card: str = MODEL_CARD, dim: int = 128, block: int = 128, q_len: int = 4096) -> Subject:
+    pattern = ps.parse(text)
+    return Subject(pattern, ps.lower(pattern, q_len=q_len, heads=16, block=block), dim, 16, card)
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_the_models_own_card_is_predicted_by_the_model(direction):
+    asked = subject()
+    cost = layout_cost(asked.layout, 128)
+    told = predicted(asked, direction, [])
+    assert (told.ms, told.error) == (getattr(cost, f"{direction}_ms"), getattr(cost, f"{direction}_error"))
+    assert (told.alike, told.beyond) == (True, None)
+    assert not predicted(subject(block=64), direction, []).alike
+
+
+def test_fitting_the_projects_own_results_gives_the_models_numbers():
+    rows = [one for one in read(H100.read_bytes(), "x").rows if one.arm == "ours" and one.direction == "forward"]
+    flops = np.array([2 * 2 * one.dim * one.heads * one.density * one.tokens**2 for one in rows])
+    fit, stated = fitted(flops, np.array([one.ms for one in rows])), CALIBRATIONS["forward"]
+    assert fit.call_ms == pytest.approx(stated.call_ms, rel=1e-3)
+    assert fit.teraflops == pytest.approx(stated.teraflops, rel=1e-3)
+    assert (fit.error, fit.worst) == (pytest.approx(stated.error, abs=1e-3), pytest.approx(stated.worst, abs=1e-3))
+
+
+def test_another_card_is_predicted_from_its_own_cells():
+    rows = read(data(*linear()), "x").rows
+    asked = subject(card="Card X")
+    told = predicted(asked, "forward", rows)
+    assert told.ms == pytest.approx(0.5 + 4 * 128 * asked.layout.tile_pairs / 200e9)
+    assert told.error < 1e-9
+    assert told.basis == "fitted to 4 cells of Card X, D 128, block 128 x 128"
+    assert (told.alike, told.beyond) == (True, False)
+    both = predicted(asked, "both", rows)
+    assert both.ms == pytest.approx(1.0 + (4 + 10) * 128 * asked.layout.tile_pairs / 200e9)
+    assert not predicted(subject(card="Card X", dim=64), "forward", rows).alike
+    assert predicted(subject("dense", card="Card X"), "forward", rows).beyond  # more than any of the cells
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        linear()[:3],  # too few
+        [row(ms=float(n + 1)) for n in range(9)],  # all of the same work
+        [row(ms=5 - 10 * d, density=d) for d in (0.05, 0.1, 0.2, 0.4)],  # more work in less time
+        linear(arm="flex"),  # not our kernels
+        linear(card="Card Y"),
+    ],
+)
+def test_no_prediction_where_the_cells_cannot_tell(rows):
+    assert predicted(subject(card="Card X"), "forward", read(data(*rows), "x").rows) is None
+
+
+def test_a_measured_cell_is_this_pattern_on_these_tensors_only():
+    asked = subject()
+    exact = row(card=MODEL_CARD, pattern=TEXT.replace(" ", ""))
+    other = [
+        {"pattern": "causal"},
+        {"S": 8192},
+        {"H": 8},
+        {"Hkv": 2},
+        {"D": 64},
+        {"B": 2},
+        {"block": [64, 64]},
+        {"card": "Y"},
+    ]
+    rows = read(data(exact, row(card=MODEL_CARD, hash=asked.pattern.hash), *(exact | row(**{"card": MODEL_CARD} | {
+        "pattern": TEXT} | one) for one in other)), "x").rows  # fmt: skip
+    assert [asked.is_cell(one) for one in rows] == [True, True] + [False] * len(other)
+
+
+# The picture
+
+
+@pytest.mark.parametrize("c", [LIGHT, DARK])
+def test_the_picture_has_every_cell_its_line_and_the_stars(c):
+    cells = [one for one in measured([read(data(*linear()), "x")], "forward") if not one.is_dense]
+    made = speedup_plot.figure(cells, [("predicted", 0.3, 2.5, 0.07)], c)
+    line, ours, star = made.data
+    assert [x * y for x, y in zip(line.x, line.y, strict=True)] == pytest.approx([1, 1])
+    assert sorted(ours.x) == [0.05, 0.1, 0.2, 0.4]
+    assert list(ours.y) == [one.speed_up for one in cells]
+    assert all("measured: " in text for text in ours.text)
+    assert (star.name, star.marker.symbol, star.x, star.y) == ("this pattern, predicted", "star-open", (0.3,), (2.5,))
+    assert "our kernels: 4 cells, at most" in speedup_plot.in_words(cells)
+    several = measured([read(data(*linear(), *linear(S=8192), *linear(arm="<b>flex")), "x")], "forward")
+    names = [one.name for one in speedup_plot.figure([o for o in several if not o.is_dense], [], c).data]
+    assert names == ["1 / density", "&lt;b&gt;flex, 4,096", "our kernels, 8,192", "our kernels, 4,096"]
+
+
+def test_a_time_reads_with_its_unit():
+    assert (milliseconds(0.40665), milliseconds(1234.0)) == ("0.407 ms", "1.23 s")
+
+
+# The page
+
+
+def page() -> None:
+    from pattern_studio_app.pages import performance
+
+    performance.render()
+
+
+def started(**params: str) -> AppTest:
+    at = AppTest.from_function(page, default_timeout=120)
+    for name, value in params.items():
+        at.query_params[name] = value
+    return settled(at)
+
+
+def settled(at: AppTest) -> AppTest:
+    at.run()
+    assert not at.exception
+    return at
+
+
+def given_to(at: AppTest, *rows: dict) -> AppTest:
+    given_files = Given().taken("mine.json", data(*rows))
+    at.session_state["studio session"].happened(PerformanceSet("given", given_files))
+    return settled(at)
+
+
+def labelled(elements, label: str):
+    (found,) = (element for element in elements if element.label == label)
+    return found
+
+
+def html(at: AppTest) -> str:
+    return "".join(element.proto.body for element in at.get("html"))
+
+
+def figures(at: AppTest) -> dict[str, str]:
+    return {metric.label: metric.value for metric in at.metric}
+
+
+def test_the_page_shows_the_measured_cells_and_a_prediction_that_says_so():
+    at = started(p=TEXT, q="32768", h="16", bq="128", bk="128")
+    cost = layout_cost(subject(q_len=32768).layout, 128)
+    dense = min(
+        one.ms
+        for one in read(H100.read_bytes(), "x").rows
+        if (one.pattern, one.tokens, one.direction) == ("dense", 32768, "forward")
+    )
+    assert figures(at) == {
+        "Predicted time": milliseconds(cost.forward_ms),
+        "Predicted speed-up": f"{numbers.fraction(dense / cost.forward_ms)}x",
+    }
+    assert f"wrong by {numbers.percent(cost.forward_error)} in the median of cells that it was not fitted to" in html(
+        at
+    )
+    assert "Measured time: none, this pattern was not timed with these tensors." in html(at)
+    table = at.dataframe[0].value
+    assert len(table) == 11
+    assert set(table["tokens"]) == {32768}
+    labelled(at.selectbox, "Length").set_value(-1)
+    assert len(settled(at).dataframe[0].value) == 22
+    at.button_group[0].set_value("backward")
+    settled(at)
+    assert figures(at)["Predicted time"] == milliseconds(cost.backward_ms)
+    at.button_group[0].set_value("both")
+    assert figures(settled(at))["Predicted time"] == milliseconds(cost.forward_ms + cost.backward_ms)
+
+
+def test_dense_was_measured_and_both_names_are_shown():
+    at = started(p="dense", q="32768", h="16", bq="128", bk="128")
+    shown = figures(at)
+    assert {"Predicted time", "Measured: cuDNN, dense"} <= shown.keys()
+    assert shown["Measured: cuDNN, dense"] == "13.7 ms"
+    assert shown["Predicted time"] != shown["Measured: cuDNN, dense"]
+
+
+def test_results_of_another_card_are_chosen_and_predicted_from():
+    at = given_to(
+        started(p=TEXT, q="4096", h="16", bq="128", bk="128"), *linear(), row(pattern=TEXT, arm="flex", ms=0.75)
+    )
+    labelled(at.selectbox, "Card").set_value("Card X")
+    shown = figures(settled(at))
+    assert shown["Measured: FlexAttention, compiled"] == "0.750 ms"
+    assert shown["Predicted time"] == milliseconds(0.5 + 4 * 128 * subject(card="Card X").layout.tile_pairs / 200e9)
+    assert "fitted to 4 cells of Card X" in html(at)
+    assert "mine.json" in html(at)
+    at.button(key="forget results").click()
+    assert labelled(settled(at).selectbox, "Card").options == [MODEL_CARD]
+
+
+def test_what_cannot_be_told_is_not_told():
+    at = given_to(started(p=TEXT), *(row(arm="<script>alert(1)</script>", card="<b>X", D=80),))
+    labelled(at.selectbox, "Card").set_value("<b>X")
+    settled(at)
+    assert not at.metric
+    assert "Not predicted: too few cells of our kernels are known on &lt;b&gt;X." in html(at)
+    assert "<script>" not in html(at)
+    labelled(at.selectbox, "Head dim").set_value(64)
+    assert "Nothing was measured at D 64 on &lt;b&gt;X." in html(settled(at))
+
+
+def test_small_work_is_marked_as_an_extrapolation_without_a_speed_up():
+    at = started()
+    assert figures(at)["Predicted speed-up"] == "none"
+    assert "This is less or more work than any cell that was measured on the card: an extrapolation." in html(at)
+    assert "it is assumed that FLOPs cost the same here" in html(at)  # blocks of 64
+
+
+def test_a_bad_file_and_a_problem_that_is_none_are_said():
+    at = started(docs="1, 2")
+    assert "must add up to kv_len 1024" in html(at)
+    at.session_state["studio session"].happened(PerformanceSet("given", Given().taken("mine.json", b"PK")))
+    assert "mine.json: expected whole JSON, got something else" in html(settled(at))
+
+
+def test_without_any_results_the_page_says_what_to_do(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(timing_folder, "OWN", ())
+    at = started()
+    assert "Nothing was measured at D 64" in html(at)
+    assert "None are installed." in html(at)
+    assert "Predicted time" in figures(at)  # by the model, which needs no file
+
+
+def test_choices_survive_what_the_results_no_longer_have():
+    from pattern_studio_app.pages.performance import choices
+
+    file = TimingFile("x", read(data(row(), row(S=8192)), "x").rows)
+    assert choices(PerformanceView(card="gone", dim=96, tokens=7), (file,)).tokens == 8192
+    assert choices(PerformanceView(card="gone"), (file,)).card == "Card X"
