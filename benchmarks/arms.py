@@ -23,6 +23,14 @@ def ours(case: Case, layout: ps.BlockLayout) -> Forward:
     return lambda q, k, v: block_sparse_attention(q, k, v, ready, backend="triton")
 
 
+def hopper(case: Case, layout: ps.BlockLayout) -> Forward:
+    """This project's core for compute capability 9.0."""
+    from attention_core import block_sparse_attention, plan
+
+    ready = plan(layout, device="cuda")
+    return lambda q, k, v: block_sparse_attention(q, k, v, ready, backend="hopper")
+
+
 def flex(case: Case, layout: ps.BlockLayout) -> Forward:
     """torch's FlexAttention, compiled, with the same block mask (and mask_mod where tiles are partial)."""
     from torch.nn.attention.flex_attention import BlockMask, flex_attention
@@ -84,6 +92,7 @@ def _sdpa(backend: SDPBackend) -> Callable[[Case, ps.BlockLayout], Forward]:
 
 ARMS: dict[str, Callable[[Case, ps.BlockLayout], Forward]] = {
     "ours": ours,
+    "hopper": hopper,
     "flex": flex,
     "sdpa_cudnn": _sdpa(SDPBackend.CUDNN_ATTENTION),  # dense: the speed-up is counted against it
     "sdpa_flash": _sdpa(SDPBackend.FLASH_ATTENTION),

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
 
 import pattern_studio as ps
 from attention_core import Plan, block_sparse_attention, plan
+from attention_core.kernels import reference
 from attention_core.kernels.hopper import serves
 from attention_core.kernels.hopper.schedule import work_of
+from benchmarks import hopper_first_run
 from benchmarks.hopper_cells import CELLS, errors, limit
 
 CUDA = torch.cuda.is_available()
@@ -73,7 +77,7 @@ def walked(ready: Plan, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tu
     per_tile = lists.tile // lists.granule
     ratio = heads // k.shape[1]
     costs = []
-    for n, (b, h, first, masked_begin, masked, full_begin, full, place) in enumerate(work.items[:used].tolist()):
+    for n, (b, h, first, place, masked_begin, masked, full_begin, full) in enumerate(work.items[:used].tolist()):
         row = torch.arange(first, min(first + 128, q_len))
         costs.append(1.25 * masked + full)
         assert (masked + full > 0) == (n < busy)
@@ -149,3 +153,56 @@ def test_unused_entries_of_a_device_built_table_come_last():
     work = work_of(ready.by_query, 2, 3)
     busy, used = work.counts.tolist()
     assert busy < used == 2 * 3 * 6 <= len(work.items)
+
+
+@pytest.mark.parametrize("name", ["grouped_heads", "per_batch_from_mask", "bits"])
+def test_work_table_by_keys_holds_every_pair_once(name):
+    """Key tiles, and of each query head that reads them the query tiles, as the dK, dV program walks them."""
+    cell = CELLS[name]
+    ready = cell.plan("cpu")
+    lists, problem = ready.by_key, ready.problem
+    ratio = cell.heads // cell.kv_heads
+    work = work_of(lists, cell.batch, cell.kv_heads, ratio)
+    seen = torch.zeros(cell.batch, cell.heads, problem.q_len, problem.kv_len, dtype=torch.int8)
+    per_tile = lists.tile // lists.granule
+    for b, h, first, place, *tiles in work.items[: work.counts[0]].tolist():
+        assert place == -1  # no line of these is long enough to be split
+        key = torch.arange(first, min(first + 128, problem.kv_len))
+        for member, (masked_begin, masked, full_begin, full) in enumerate(zip(*[iter(tiles)] * 4, strict=True)):
+            for units, begin, count in (
+                (lists.masked_units, masked_begin, masked),
+                (lists.full_units, full_begin, full),
+            ):
+                for u in range(begin * per_tile, (begin + count) * per_tile):
+                    row = units[u] + torch.arange(lists.granule)
+                    row = row[row < problem.q_len]
+                    allowed = torch.ones(len(row), len(key), dtype=torch.bool)
+                    if units is lists.masked_units:
+                        distance = key - row[:, None]
+                        allowed = (distance >= lists.low[u]) & (distance <= lists.high[u])
+                        if lists.bits[u] >= 0:
+                            bit = row[:, None] % lists.block_q
+                            byte = lists.masks[lists.bits[u]][(key % lists.block_k)[None, :], bit // 8]
+                            allowed = allowed & (byte >> bit % 8 & 1).bool()
+                    seen[b, h * ratio + member, row[:, None], key[None, :]] += allowed.to(torch.int8)
+    wanted = reference.dense_mask(ready.runs)
+    wanted = wanted.unflatten(0, (-1, cell.heads)) if len(wanted) > cell.heads else wanted
+    assert torch.equal(seen, wanted.expand_as(seen).to(torch.int8))
+
+
+@pytest.mark.parametrize(
+    ("block", "by_key", "reason"),
+    [
+        ((128, 128), True, None),
+        ((256, 128), True, None),
+        ((128, 64), True, "block_k 64 is not 128 or 256"),
+        ((128, 8), False, "dK and dV are added to gathered keys, without lists by keys"),
+    ],
+)
+def test_which_backward_is_the_portable_kernels(block, by_key, reason):
+    assert serves.unserved_backward(block, by_key) == reason
+
+
+def test_a_job_that_does_not_end_costs_only_its_own_time():
+    found = hopper_first_run._child({"kind": "cell", "cell": "full", "dim": 64}, dict(os.environ), 0.2)
+    assert found == {"ok": False, "error": "no end after 0 s: a hang, or a slow compiler"}

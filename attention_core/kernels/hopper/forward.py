@@ -24,6 +24,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from .boxes import boxed, load_tile
 from .gluon_api import box_load, box_store, view
 from .masks import allowed_pairs
 from .ring import await_turn, lane_sums, next_slot, pass_turn, pinned
@@ -32,21 +33,6 @@ Q_BUFFERS: gl.constexpr = gl.constexpr(2)  # the next row tile's queries come in
 ITEM: gl.constexpr = gl.constexpr(8)  # numbers of an entry of the work table
 LN2: gl.constexpr = gl.constexpr(0.6931471805599453)
 OVERFLOW: gl.constexpr = gl.constexpr(1.2676506e30)  # 2^100
-
-
-@gluon.jit
-def _load_tile(box, batch, head, units, tile, full, ring, slot, N: gl.constexpr, GRANULE: gl.constexpr,
-               D: gl.constexpr):  # fmt: skip
-    """Send the N rows of a tile to a slot of a ring: one box, or one for each unit and 64 columns."""
-    if GRANULE >= N:
-        box_load(box, [batch, head, gl.load(units + tile), 0], full, ring.index(slot))
-    else:
-        UNITS: gl.constexpr = N // GRANULE
-        PANELS: gl.constexpr = D // 64  # swizzled memory holds 64 columns of all rows, then the next 64
-        for u in range(UNITS):
-            start = gl.load(units + tile * UNITS + u)
-            for panel in gl.static_range(PANELS):
-                box_load(box, [batch, head, start, panel * 64], full, ring.index((slot * PANELS + panel) * UNITS + u))
 
 
 @gluon.jit
@@ -69,10 +55,10 @@ def _produce(boxes, rings, bars, masked_units, full_units, items, counts, kv_rat
         batch = gl.load(item)
         head = gl.load(item + 1)
         row = gl.load(item + 2)
-        masked_begin = gl.load(item + 3)
-        masked = gl.load(item + 4)
-        full_begin = gl.load(item + 5)
-        tiles = masked + gl.load(item + 6)
+        masked_begin = gl.load(item + 4)
+        masked = gl.load(item + 5)
+        full_begin = gl.load(item + 6)
+        tiles = masked + gl.load(item + 7)
         kv_head = head // kv_ratio
         for g in gl.static_range(2):
             b = q_slot * 2 + g
@@ -85,20 +71,20 @@ def _produce(boxes, rings, bars, masked_units, full_units, items, counts, kv_rat
                 mbarrier.wait(k_free.index(k_slot), k_phase ^ 1)
                 mbarrier.expect(k_full.index(k_slot), N * BYTES)
                 if j < masked:
-                    _load_tile(k_box, batch, kv_head, masked_units, masked_begin + j, k_full.index(k_slot), k_ring,
+                    load_tile(k_box, batch, kv_head, masked_units, masked_begin + j, k_full.index(k_slot), k_ring,
                                k_slot, N, GRANULE, D)  # fmt: skip
                 else:
-                    _load_tile(k_box, batch, kv_head, full_units, full_begin + j - masked, k_full.index(k_slot), k_ring,
+                    load_tile(k_box, batch, kv_head, full_units, full_begin + j - masked, k_full.index(k_slot), k_ring,
                                k_slot, N, GRANULE, D)  # fmt: skip
                 k_slot, k_phase = next_slot(k_slot, k_phase, K_SLOTS)
             if j > 0:
                 mbarrier.wait(v_free.index(v_slot), v_phase ^ 1)
                 mbarrier.expect(v_full.index(v_slot), N * BYTES)
                 if j <= masked:
-                    _load_tile(v_box, batch, kv_head, masked_units, masked_begin + j - 1, v_full.index(v_slot), v_ring,
+                    load_tile(v_box, batch, kv_head, masked_units, masked_begin + j - 1, v_full.index(v_slot), v_ring,
                                v_slot, N, GRANULE, D)  # fmt: skip
                 else:
-                    _load_tile(v_box, batch, kv_head, full_units, full_begin + j - 1 - masked, v_full.index(v_slot),
+                    load_tile(v_box, batch, kv_head, full_units, full_begin + j - 1 - masked, v_full.index(v_slot),
                                v_ring, v_slot, N, GRANULE, D)  # fmt: skip
                 v_slot, v_phase = next_slot(v_slot, v_phase, V_SLOTS)
 
@@ -141,9 +127,9 @@ def _consume(
         item = items + turn * ITEM
         head = gl.load(item) * heads + gl.load(item + 1)
         row = gl.load(item + 2) + GROUP * 64
-        masked_begin = gl.load(item + 3)
-        masked = gl.load(item + 4)
-        tiles = masked + gl.load(item + 6)
+        masked_begin = gl.load(item + 4)
+        masked = gl.load(item + 5)
+        tiles = masked + gl.load(item + 7)
         buffer = q_slot * 2 + GROUP
         q = q_ring.index(buffer)
         # The first tile: nothing to fold it into.
@@ -252,7 +238,7 @@ def _consume(
         at = gl.arange(0, 64, layout=S_ROW)
         real = row + at < q_len
         if SPLIT:
-            scratch = gl.load(item + 7)
+            scratch = gl.load(item + 3)
             if scratch >= 0:
                 place = scratch.to(gl.int64) + GROUP * 64
                 gl.store(part_lse + place + at, row_lse, mask=real)
@@ -306,12 +292,8 @@ def forward(
     v_ring = gl.allocate_shared_memory(half, [V_SLOTS, N, D], flat)
     # The copy engine sees the same memory as boxes of four dimensions.
     q_boxed = view(q_ring, [Q_BUFFERS * 2, 1, 1, 64, D], q_box.layout)
-    if GRANULE >= N:
-        k_boxed = view(k_ring, [K_SLOTS, 1, 1, N, D], k_box.layout)
-        v_boxed = view(v_ring, [V_SLOTS, 1, 1, N, D], v_box.layout)
-    else:
-        k_boxed = view(k_ring, [K_SLOTS * (D // 64) * (N // GRANULE), 1, 1, GRANULE, 64], k_box.layout)
-        v_boxed = view(v_ring, [V_SLOTS * (D // 64) * (N // GRANULE), 1, 1, GRANULE, 64], v_box.layout)
+    k_boxed = boxed(k_ring, k_box, K_SLOTS, N, GRANULE, D)
+    v_boxed = boxed(v_ring, v_box, V_SLOTS, N, GRANULE, D)
     b: gl.constexpr = mbarrier.MBarrierLayout()
     q_full = gl.allocate_shared_memory(gl.int64, [Q_BUFFERS * 2, 1], b)
     q_free = gl.allocate_shared_memory(gl.int64, [Q_BUFFERS * 2, 1], b)
@@ -330,7 +312,7 @@ def forward(
         mbarrier.init(v_free.index(i), count=2)
     boxes = (q_box, k_box, v_box)
     rings = (q_ring, k_ring, v_ring)
-    boxed = (q_boxed, k_boxed, v_boxed)
+    seen = (q_boxed, k_boxed, v_boxed)
     bars = (q_full, q_free, k_full, k_free, v_full, v_free)
     walked = (masked_units, low, high, bits, masks)
     results = (out, lse, part_out, part_lse)
@@ -341,7 +323,7 @@ def forward(
                         AHEAD, FROZEN)),
             (_consume, (common, 1, N, GRANULE, D, K_SLOTS, V_SLOTS, BLOCK_Q, BLOCK_K, HAS_BITS, MASKED, SPLIT, TURNS,
                         AHEAD, FROZEN)),
-            (_produce, (boxes, boxed, bars, masked_units, full_units, items, counts, kv_ratio, D * 2, N, GRANULE, D,
+            (_produce, (boxes, seen, bars, masked_units, full_units, items, counts, kv_ratio, D * 2, N, GRANULE, D,
                         K_SLOTS, V_SLOTS)),
         ],
         [4, 1],

@@ -1,7 +1,7 @@
 """The Hopper kernels as a PyTorch operator: autograd, fake tensors, and no graph break.
 
-As in the portable kernels' op.py a pattern reaches the operator as tensors only. The backward is the
-portable kernels' until one is built here.
+As in the portable kernels' op.py a pattern reaches the operator as tensors only. Backwards that are not
+built here are the portable kernels', by the rule `serves.unserved_backward`.
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..triton.launch import attention_backward
+from ..triton import launch as portable
 from ..triton.lists import TileLists
-from ..triton.op import _nobody_looks, _Once, attend_backward
+from ..triton.op import _nobody_looks, _Once
 from .launch import attention_forward
+from .launch_backward import attention_backward
+from .serves import unserved_backward
 
 
 @torch.library.custom_op("pattern_studio::attend_hopper", mutates_args=())
@@ -28,6 +30,46 @@ def _(q, k, v, by_query, by_key, scale):
     return q.new_empty(q.shape), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
+@torch.library.custom_op("pattern_studio::attend_hopper_backward", mutates_args=())
+def attend_hopper_backward(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    dout: Tensor,
+    dlse: Tensor | None,
+    by_query: list[Tensor],
+    by_key: list[Tensor],
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """dq, dk, dv; with no `by_key` lists dK and dV are added by atomics."""
+    by_key_lists = TileLists(*by_key) if by_key else None
+    return _gradients(q, k, v, out, lse, dout, dlse, TileLists(*by_query), by_key_lists, scale)
+
+
+@attend_hopper_backward.register_fake
+def _(q, k, v, out, lse, dout, dlse, by_query, by_key, scale):
+    return tuple(x.new_empty(x.shape) for x in (q, k, v))
+
+
+def _gradients(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    dout: Tensor,
+    dlse: Tensor | None,
+    by_query: TileLists,
+    by_key: TileLists | None,
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    if unserved_backward((by_query.block_q, by_query.block_k), by_key is not None) is None:
+        return attention_backward(q, k, v, out, lse, dout, dlse, by_query, by_key, scale)
+    return portable.attention_backward(q, k, v, out, lse, dout, dlse, by_query, by_key, scale)
+
+
 def _keep(ctx, inputs, output):
     q, k, v, by_query, by_key, scale = inputs
     out, lse = output
@@ -40,7 +82,7 @@ def _backward(ctx, dout, dlse):
     q, k, v, out, lse, *lists = ctx.saved_tensors
     by_query, by_key = lists[: ctx.lists], lists[ctx.lists :]
     dout = torch.zeros_like(out) if dout is None else dout
-    dq, dk, dv = attend_backward(q, k, v, out, lse, dout, dlse, by_query, by_key, ctx.scale, 0.0, None)
+    dq, dk, dv = attend_hopper_backward(q, k, v, out, lse, dout, dlse, by_query, by_key, ctx.scale)
     return dq, dk, dv, [None] * len(by_query), [None] * len(by_key), None
 
 
@@ -70,7 +112,7 @@ class _Eager(torch.autograd.Function):
         q, k, v, out, lse = ctx.saved_tensors
         dout = torch.zeros_like(out) if dout is None else dout
         with torch.no_grad():
-            found = attention_backward(q, k, v, out, lse, dout, dlse, *ctx.rest)
+            found = _gradients(q, k, v, out, lse, dout, dlse, *ctx.rest)
         if torch.is_grad_enabled():  # a graph of the gradients is wanted: it must not end here unseen
             found = _Once.apply(*found, q, k, v, dout)
         return *found, None, None, None

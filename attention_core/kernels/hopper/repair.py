@@ -1,6 +1,8 @@
-"""Rows that the forward marked with lse = +inf, computed again by the portable program.
+"""What the Hopper programs marked, computed again by the portable ones.
 
-They are rows whose scores left the range of a frozen reference, and rows whose output is not finite:
+In the forward these are rows with lse = +inf; a gradient that is not finite has all gradients computed again.
+
+Marked are rows whose scores left the range of a frozen reference, and rows whose output is not finite:
 either it truly is not, or a key that no row of the block may see holds NaN or an infinity, which p = 0
 times it lets through. The portable program reads no such key. Without marks all programs end at once.
 """
@@ -10,6 +12,8 @@ times it lets through. The portable program reads no such key. Without marks all
 import triton
 import triton.language as tl
 
+from ..triton.backward_key import backward_key
+from ..triton.backward_query import backward_query
 from ..triton.forward import forward as portable
 from ..triton.primitives import group_of, job_at
 
@@ -48,4 +52,52 @@ def repair(
             stride_qb, stride_qh, stride_qs, stride_kb, stride_kh, stride_ks, stride_vb, stride_vh, stride_vs,
             scale, q_len, kv_len, n_jobs, heads, kv_ratio, n_slots, n_lines, None, None, None,
             D, D, D, D, BM, BN, TILE, GRANULE, BLOCK_Q, BLOCK_K, SHARED, BY_BATCH, HAS_BITS, False, False, "tf32", 2,
+        )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["q_len", "kv_len", "n_jobs", "heads", "kv_ratio", "n_slots"])
+def repair_query(
+    FLAG, Q, K, V, DO, LSE2, DELTA, DQ, PART_DQ,
+    full_ptr, full_units, masked_ptr, masked_units, low, high, bits, masks, head_group, jobs,
+    stride_qb, stride_qh, stride_qs, stride_kb, stride_kh, stride_ks, stride_vb, stride_vh, stride_vs,
+    stride_ob, stride_oh, stride_os,
+    scale2, scale, q_len, kv_len, n_jobs, heads, kv_ratio, n_slots, n_lines,
+    D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, TILE: tl.constexpr, GRANULE: tl.constexpr,
+    BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, SHARED: tl.constexpr, BY_BATCH: tl.constexpr,
+    HAS_BITS: tl.constexpr,
+):  # fmt: skip
+    """dQ by the portable program and on its grid, if the flag is up."""
+    if tl.load(FLAG) != 0:
+        backward_query(
+            Q, K, V, K, V, DO, LSE2, DELTA, DQ, PART_DQ, DQ, DQ,
+            full_ptr, full_units, masked_ptr, masked_units, low, high, bits, masks, head_group, jobs,
+            stride_qb, stride_qh, stride_qs, stride_kb, stride_kh, stride_ks, stride_vb, stride_vh, stride_vs,
+            stride_ob, stride_oh, stride_os,
+            scale2, scale, q_len, kv_len, n_jobs, heads, kv_ratio, n_slots, n_lines, None, None, None,
+            D, D, D, D, BM, BN, TILE, GRANULE, BLOCK_Q, BLOCK_K, SHARED, BY_BATCH, HAS_BITS, False, False, False,
+            "tf32", 2,
+        )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["q_len", "kv_len", "n_jobs", "kv_heads", "kv_ratio", "n_slots"])
+def repair_key(
+    FLAG, Q, K, V, DO, LSE2, DELTA, DK, DV, PART_DK, PART_DV,
+    full_ptr, full_units, masked_ptr, masked_units, low, high, bits, masks, head_group, jobs,
+    stride_qb, stride_qh, stride_qs, stride_kb, stride_kh, stride_ks, stride_vb, stride_vh, stride_vs,
+    stride_ob, stride_oh, stride_os,
+    scale2, scale, q_len, kv_len, n_jobs, kv_heads, kv_ratio, n_slots, n_lines,
+    D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, TILE: tl.constexpr, GRANULE: tl.constexpr,
+    BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, SHARED: tl.constexpr, BY_BATCH: tl.constexpr,
+    HAS_BITS: tl.constexpr,
+):  # fmt: skip
+    """dK and dV by the portable program and on its grid, if the flag is up."""
+    if tl.load(FLAG) != 0:
+        backward_key(
+            Q, K, V, DO, Q, DO, LSE2, DELTA, DK, DV, PART_DK, PART_DV,
+            full_ptr, full_units, masked_ptr, masked_units, low, high, bits, masks, head_group, jobs,
+            stride_qb, stride_qh, stride_qs, stride_kb, stride_kh, stride_ks, stride_vb, stride_vh, stride_vs,
+            stride_ob, stride_oh, stride_os,
+            scale2, scale, q_len, kv_len, n_jobs, kv_heads, kv_ratio, n_slots, n_lines, None, None, None,
+            D, D, D, D, BM, BN, TILE, GRANULE, BLOCK_Q, BLOCK_K, SHARED, BY_BATCH, HAS_BITS, False, False,
+            "tf32", 2,
         )  # fmt: skip

@@ -13,6 +13,7 @@ TRITONS = ("3.6", "3.9")  # Gluon is experimental: each version named here is co
 DTYPES = (torch.float16, torch.bfloat16)
 HEAD_DIMS = (64, 128)
 BLOCK_Q = (128, 256)  # two consumers of 64 rows share each tile of keys
+BLOCK_K_BACKWARD = (128, 256)  # likewise, with keys and queries in each other's places
 FINEST = 8  # neighbouring keys: the least that a box of the copy engine writes into swizzled memory
 # Until a card has proved them against float64 (benchmarks/notes/hopper.md), only an explicit request gets them.
 CHOSEN_BY_AUTO = False
@@ -40,6 +41,19 @@ def unserved(dtype: torch.dtype, head_dim: int, value_dim: int, block: tuple[int
         return f"block_k {block[1]} is not a multiple of {FINEST}"
     if dropout:
         return "dropout_p is above 0, and dropout is not built into them yet"
+    return None
+
+
+def unserved_backward(block: tuple[int, int], by_key: bool) -> str | None:
+    """Why the backward of such lists is the portable kernels', or None.
+
+    >>> unserved_backward((128, 64), by_key=True)
+    'block_k 64 is not 128 or 256'
+    """
+    if not by_key:
+        return "dK and dV are added to gathered keys, without lists by keys"
+    if block[1] not in BLOCK_K_BACKWARD:
+        return f"block_k {block[1]} is not 128 or 256"
     return None
 
 

@@ -1,0 +1,350 @@
+"""Backward on Hopper: two programs of one shape, dQ by queries and dK, dV by keys; bitwise repeatable.
+
+A program stays on its multiprocessor and walks a share of the work table. 128 rows of two matrices stay in
+shared memory (Q and dO for dQ, K and V for dK and dV) while tiles of the other two stream through rings.
+Each of two consumers owns 64 of the rows; scores, P and dS never leave its registers, where they are the
+first operand of the products that sum the gradients. By keys the scores are held transposed.
+
+    by queries   S = Q K',  dP = dO V',  dS = P (dP - delta),  dQ += dS K                     3 products a tile
+    by keys      S' = K Q', dP' = V dO', dV += P' dO,          dK += dS' Q                    4 products a tile
+
+A gradient that is not finite raises `flag`: repair.py then computes all again by the portable program, which
+reads nothing that may not be seen (0 * NaN from such a row is what makes a sum NaN here).
+"""
+
+# ruff: noqa: N803 - upper-case arguments are compile-time constants, as is the custom in Triton
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+from .boxes import boxed, load_tile
+from .gluon_api import box_load, box_store, view
+from .masks import allowed_pairs
+from .ring import next_slot
+
+
+@gluon.jit
+def _produce(boxes, rings, bars, masked_units, full_units, items, counts, kv_ratio, BUFFERS: gl.constexpr,
+             SLOTS: gl.constexpr, N: gl.constexpr, GRANULE: gl.constexpr, STEPS: gl.constexpr, D: gl.constexpr,
+             BY_KEY: gl.constexpr):  # fmt: skip
+    a_box, b_box, x_box, y_box = boxes
+    a_ring, b_ring, x_ring, y_ring = rings
+    own_full, own_free, x_full, x_free, y_full, y_free = bars
+    members = kv_ratio if BY_KEY else 1
+    own_slot = 0
+    own_phase = 0
+    slot = 0
+    phase = 0
+    for turn in range(gl.program_id(0), gl.load(counts), gl.num_programs(0)):
+        item = items + turn * (4 + 4 * members)
+        batch = gl.load(item)
+        head = gl.load(item + 1)
+        first = gl.load(item + 2)
+        for g in gl.static_range(2):
+            mine = own_slot * 2 + g
+            mbarrier.wait(own_free.index(mine), own_phase ^ 1)
+            mbarrier.expect(own_full.index(mine), 2 * 64 * D * 2)
+            box_load(a_box, [batch, head, first + g * 64, 0], own_full.index(mine), a_ring.index(mine))
+            box_load(b_box, [batch, head, first + g * 64, 0], own_full.index(mine), b_ring.index(mine))
+        own_slot, own_phase = next_slot(own_slot, own_phase, BUFFERS)
+        for member in range(0, members):
+            other = head * kv_ratio + member if BY_KEY else head // kv_ratio
+            tiles = item + 4 + member * 4
+            masked_begin = gl.load(tiles) * STEPS
+            masked = gl.load(tiles + 1) * STEPS
+            full_begin = gl.load(tiles + 2) * STEPS
+            steps = masked + gl.load(tiles + 3) * STEPS
+            for j in range(0, steps):
+                mbarrier.wait(x_free.index(slot), phase ^ 1)
+                mbarrier.expect(x_full.index(slot), N * D * 2)
+                if j < masked:
+                    load_tile(x_box, batch, other, masked_units, masked_begin + j, x_full.index(slot), x_ring, slot, N,
+                              GRANULE, D)  # fmt: skip
+                else:
+                    load_tile(x_box, batch, other, full_units, full_begin + j - masked, x_full.index(slot), x_ring,
+                              slot, N, GRANULE, D)  # fmt: skip
+                mbarrier.wait(y_free.index(slot), phase ^ 1)
+                mbarrier.expect(y_full.index(slot), N * D * 2)
+                if j < masked:
+                    load_tile(y_box, batch, other, masked_units, masked_begin + j, y_full.index(slot), y_ring, slot, N,
+                              GRANULE, D)  # fmt: skip
+                else:
+                    load_tile(y_box, batch, other, full_units, full_begin + j - masked, y_full.index(slot), y_ring,
+                              slot, N, GRANULE, D)  # fmt: skip
+                slot, phase = next_slot(slot, phase, SLOTS)
+
+
+@gluon.jit
+def _fold_keys(q, do, k_ring, v_ring, bars, slot, phase, acc, lse, delta, walked, step, first, kv_len, scale,
+               MASKED: gl.constexpr, N: gl.constexpr, GRANULE: gl.constexpr, BLOCK_Q: gl.constexpr,
+               BLOCK_K: gl.constexpr, HAS_BITS: gl.constexpr, S: gl.constexpr, A: gl.constexpr):  # fmt: skip
+    """Add one tile of keys to dQ (without the scale). # [64, D]"""
+    x_full, x_free, y_full, y_free = bars
+    zero = gl.zeros([64, N], gl.float32, S)
+    mbarrier.wait(x_full.index(slot), phase)
+    scores = warpgroup_mma(q, k_ring.index(slot).permute([1, 0]), zero, use_acc=False, is_async=True)
+    mbarrier.wait(y_full.index(slot), phase)
+    weighted = warpgroup_mma(do, v_ring.index(slot).permute([1, 0]), zero, use_acc=False, is_async=True)
+    s = warpgroup_mma_wait(1, deps=[scores])
+    p = gl.exp2(s * scale - lse[:, None])
+    if MASKED:
+        allowed = allowed_pairs(walked, step, first, kv_len, N, GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS, S)
+        p = gl.where(allowed, p, 0.0)
+    dp = warpgroup_mma_wait(0, deps=[weighted])
+    mbarrier.arrive(y_free.index(slot))
+    ds = p * (dp - delta[:, None])
+    if MASKED:  # a masked pair's dP can hold anything
+        ds = gl.where(p == 0, 0.0, ds)
+    ds_half = gl.convert_layout(ds.to(q.dtype), A)
+    sums = warpgroup_mma(ds_half, k_ring.index(slot), acc, is_async=True)
+    acc, ds_half = warpgroup_mma_wait(0, deps=[sums, ds_half])
+    mbarrier.arrive(x_free.index(slot))
+    return acc
+
+
+@gluon.jit
+def _fold_queries(k, v, q_ring, do_ring, bars, slot, phase, dk, dv, lse2, delta, walked, units, step, first, q_len,
+                  scale, MASKED: gl.constexpr, N: gl.constexpr, GRANULE: gl.constexpr, D: gl.constexpr,
+                  BLOCK_Q: gl.constexpr, BLOCK_K: gl.constexpr, HAS_BITS: gl.constexpr, S: gl.constexpr,
+                  A: gl.constexpr):  # fmt: skip
+    """Add one tile of queries to dK (without the scale) and dV. # [64, D] each"""
+    x_full, x_free, y_full, y_free = bars
+    zero = gl.zeros([64, N], gl.float32, S)
+    n = gl.arange(0, N, layout=gl.SliceLayout(0, S))
+    if GRANULE >= N:
+        row = gl.load(units + step // (GRANULE // N)) + step % (GRANULE // N) * N + n
+    else:
+        row = gl.load(units + step * (N // GRANULE) + n // GRANULE) + n % GRANULE
+    # At D 128 the sums take 128 registers: dP is issued when the scores are used up, and P kept in half precision
+    # only (with both at once 104 bytes were spilled).
+    TIGHT: gl.constexpr = D == 128
+    mbarrier.wait(x_full.index(slot), phase)
+    scores = warpgroup_mma(k, q_ring.index(slot).permute([1, 0]), zero, use_acc=False, is_async=True)
+    mbarrier.wait(y_full.index(slot), phase)
+    if not TIGHT:
+        weighted = warpgroup_mma(v, do_ring.index(slot).permute([1, 0]), zero, use_acc=False, is_async=True)
+    lse = gl.load(lse2 + row, mask=row < q_len, other=float("inf"))  # rows past the end: p = 0
+    s = warpgroup_mma_wait(0 if TIGHT else 1, deps=[scores])
+    p = gl.exp2(s * scale - lse[None, :])
+    if MASKED:
+        allowed = allowed_pairs(walked, step, first, q_len, N, GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS, S, True)
+        p = gl.where(allowed, p, 0.0)
+    p_half = gl.convert_layout(p.to(k.dtype), A)
+    if TIGHT:
+        weighted = warpgroup_mma(v, do_ring.index(slot).permute([1, 0]), zero, use_acc=False, is_async=True)
+    values = warpgroup_mma(p_half, do_ring.index(slot), dv, is_async=True)
+    d = gl.load(delta + row, mask=row < q_len, other=0.0)
+    dp = warpgroup_mma_wait(1, deps=[weighted])
+    if TIGHT:
+        p = gl.convert_layout(p_half, S).to(gl.float32)
+    ds = p * (dp - d[None, :])
+    if MASKED:
+        ds = gl.where(p == 0, 0.0, ds)
+    ds_half = gl.convert_layout(ds.to(k.dtype), A)
+    keys = warpgroup_mma(ds_half, q_ring.index(slot), dk, is_async=True)
+    dv, dk, p_half, ds_half = warpgroup_mma_wait(0, deps=[values, keys, p_half, ds_half])
+    mbarrier.arrive(x_free.index(slot))
+    mbarrier.arrive(y_free.index(slot))
+    return dk, dv
+
+
+@gluon.jit
+def _leave(value, ring, place, box, box_ring, parts, item, first, scratch, length, GROUP: gl.constexpr, D: gl.constexpr,
+           SPLIT: gl.constexpr, O: gl.constexpr):  # fmt: skip  # noqa: E741
+    """Store 64 rows of a gradient, through the buffer of the rows that it belongs to, or as a part in fp32."""
+    if SPLIT:
+        if scratch >= 0:
+            r = gl.arange(0, 64, layout=gl.SliceLayout(1, O))
+            c = gl.arange(0, D, layout=gl.SliceLayout(0, O))
+            start = (scratch.to(gl.int64) + GROUP * 64) * D
+            gl.store(parts + start + (r[:, None] * D + c[None, :]), value,
+                     mask=(first + r < length)[:, None] & (c >= 0)[None, :])  # fmt: skip
+        else:
+            ring.index(place).store(value.to(ring.dtype))
+            fence_async_shared()
+            box_store(box, [gl.load(item), gl.load(item + 1), first, 0], box_ring.index(place))
+    else:
+        ring.index(place).store(value.to(ring.dtype))
+        fence_async_shared()
+        box_store(box, [gl.load(item), gl.load(item + 1), first, 0], box_ring.index(place))
+
+
+@gluon.jit
+def _clear(out, base, first, length, D: gl.constexpr, O: gl.constexpr):  # noqa: E741
+    r = gl.arange(0, 64, layout=gl.SliceLayout(1, O))
+    c = gl.arange(0, D, layout=gl.SliceLayout(0, O))
+    gl.store(out + (base + first) * D + (r[:, None] * D + c[None, :]), gl.zeros([64, D], out.dtype.element_ty, O),
+             mask=(first + r < length)[:, None] & (c >= 0)[None, :])  # fmt: skip
+
+
+@gluon.jit
+def _raise(flag, value, first, length, O: gl.constexpr):  # noqa: E741
+    """Set `flag` if a value of a row before `length` is not finite: 0 times it is NaN."""
+    R: gl.constexpr = gl.SliceLayout(1, O)
+    bad = (gl.sum(value * 0.0, 1) != 0) & (first + gl.arange(0, 64, layout=R) < length)
+    gl.store(flag + gl.zeros([64], gl.int32, R), gl.full([64], 1, gl.int32, R), mask=bad)
+
+
+@gluon.jit
+def _consume(
+    common, GROUP: gl.constexpr, BUFFERS: gl.constexpr, SLOTS: gl.constexpr, N: gl.constexpr, GRANULE: gl.constexpr,
+    STEPS: gl.constexpr, D: gl.constexpr, BLOCK_Q: gl.constexpr, BLOCK_K: gl.constexpr, HAS_BITS: gl.constexpr,
+    MASKED: gl.constexpr, SPLIT: gl.constexpr, BY_KEY: gl.constexpr,
+):  # fmt: skip
+    (out_boxes, rings, own_boxed, bars, walked, full_units, results, lse2, delta, items, counts, scale2, scale, own_len,
+     other_len, heads, kv_ratio, flag) = common  # fmt: skip
+    a_box, b_box = out_boxes
+    a_ring, b_ring, x_ring, y_ring = rings
+    a_boxed, b_boxed = own_boxed
+    own_full, own_free, x_full, x_free, y_full, y_free = bars
+    streamed = (x_full, x_free, y_full, y_free)
+    a_out, b_out, a_parts, b_parts = results
+    masked_units = walked[0]
+    S: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, N, 16])
+    O: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, D, 16])  # noqa: E741
+    A: gl.constexpr = gl.DotOperandLayout(0, O, 2)
+    R: gl.constexpr = gl.SliceLayout(1, S)
+    members = kv_ratio if BY_KEY else 1
+    busy = gl.load(counts)
+    step_by = gl.num_programs(0)
+    own_slot = 0
+    own_phase = 0
+    slot = 0
+    phase = 0
+    last = 0
+    for turn in range(gl.program_id(0), busy, step_by):
+        item = items + turn * (4 + 4 * members)
+        batch = gl.load(item)
+        head = gl.load(item + 1)
+        first = gl.load(item + 2) + GROUP * 64
+        scratch = gl.load(item + 3)
+        mine = own_slot * 2 + GROUP
+        tma.store_wait(0)
+        mbarrier.arrive(own_free.index(last), pred=turn >= step_by)  # the previous gradients have left their buffers
+        mbarrier.wait(own_full.index(mine), own_phase)
+        acc = gl.zeros([64, D], gl.float32, O)
+        second = gl.zeros([64, D], gl.float32, O)
+        if BY_KEY:
+            for member in range(0, members):
+                tiles = item + 4 + member * 4
+                masked_begin = gl.load(tiles) * STEPS
+                masked = gl.load(tiles + 1) * STEPS
+                full_begin = gl.load(tiles + 2) * STEPS
+                full = gl.load(tiles + 3) * STEPS
+                base = (batch * heads * kv_ratio + head * kv_ratio + member).to(gl.int64) * other_len
+                if MASKED:
+                    for j in range(0, masked):
+                        acc, second = _fold_queries(
+                            a_ring.index(mine), b_ring.index(mine), x_ring, y_ring, streamed, slot, phase, acc, second,
+                            lse2 + base, delta + base, walked, masked_units, masked_begin + j, first, other_len, scale2,
+                            True, N, GRANULE, D, BLOCK_Q, BLOCK_K, HAS_BITS, S, A)  # fmt: skip
+                        slot, phase = next_slot(slot, phase, SLOTS)
+                for j in range(0, full):
+                    acc, second = _fold_queries(
+                        a_ring.index(mine), b_ring.index(mine), x_ring, y_ring, streamed, slot, phase, acc, second,
+                        lse2 + base, delta + base, walked, full_units, full_begin + j, first, other_len, scale2,
+                        False, N, GRANULE, D, BLOCK_Q, BLOCK_K, HAS_BITS, S, A)  # fmt: skip
+                    slot, phase = next_slot(slot, phase, SLOTS)
+        else:
+            masked_begin = gl.load(item + 4) * STEPS
+            masked = gl.load(item + 5) * STEPS
+            full_begin = gl.load(item + 6) * STEPS
+            full = gl.load(item + 7) * STEPS
+            row = first + gl.arange(0, 64, layout=R)
+            at = (batch * heads + head).to(gl.int64) * own_len + row
+            lse = gl.load(lse2 + at, mask=row < own_len, other=float("inf"))
+            d = gl.load(delta + at, mask=row < own_len, other=0.0)
+            if MASKED:
+                for j in range(0, masked):
+                    acc = _fold_keys(
+                        a_ring.index(mine), b_ring.index(mine), x_ring, y_ring, streamed, slot, phase, acc, lse, d,
+                        walked, masked_begin + j, first, other_len, scale2, True, N, GRANULE, BLOCK_Q, BLOCK_K,
+                        HAS_BITS, S, A)  # fmt: skip
+                    slot, phase = next_slot(slot, phase, SLOTS)
+            for j in range(0, full):
+                acc = _fold_keys(
+                    a_ring.index(mine), b_ring.index(mine), x_ring, y_ring, streamed, slot, phase, acc, lse, d,
+                    walked, full_begin + j, first, other_len, scale2, False, N, GRANULE, BLOCK_Q, BLOCK_K,
+                    HAS_BITS, S, A)  # fmt: skip
+                slot, phase = next_slot(slot, phase, SLOTS)
+        last = mine
+        own_slot, own_phase = next_slot(own_slot, own_phase, BUFFERS)
+        _raise(flag, acc, first, own_len, O)
+        _leave(acc * scale, a_ring, mine, a_box, a_boxed, a_parts, item, first, scratch, own_len, GROUP, D, SPLIT, O)
+        if BY_KEY:
+            _raise(flag, second, first, own_len, O)
+            _leave(second, b_ring, mine, b_box, b_boxed, b_parts, item, first, scratch, own_len, GROUP, D, SPLIT, O)
+    tma.store_wait(0)
+
+    # Rows without tiles come last in the table.
+    for turn in range(busy + gl.program_id(0), gl.load(counts + 1), step_by):
+        item = items + turn * (4 + 4 * members)
+        base = (gl.load(item) * heads + gl.load(item + 1)).to(gl.int64) * own_len
+        _clear(a_out, base, gl.load(item + 2) + GROUP * 64, own_len, D, O)
+        if BY_KEY:
+            _clear(b_out, base, gl.load(item + 2) + GROUP * 64, own_len, D, O)
+
+
+@gluon.jit(do_not_specialize=["own_len", "other_len", "heads", "kv_ratio"])
+def backward(
+    a_box, b_box, x_box, y_box, a_out_box, b_out_box, a_out, b_out, a_parts, b_parts, lse2, delta, flag,
+    full_units, masked_units, low, high, bits, masks, items, counts, scale2, scale, own_len, other_len, heads, kv_ratio,
+    D: gl.constexpr, N: gl.constexpr, GRANULE: gl.constexpr, STEPS: gl.constexpr, BLOCK_Q: gl.constexpr,
+    BLOCK_K: gl.constexpr, HAS_BITS: gl.constexpr, MASKED: gl.constexpr, SPLIT: gl.constexpr, BY_KEY: gl.constexpr,
+    BUFFERS: gl.constexpr, SLOTS: gl.constexpr, CONSUMER_REGISTERS: gl.constexpr, PRODUCER_REGISTERS: gl.constexpr,
+):  # fmt: skip
+    """dQ of every row from Q, dO | K, V or, BY_KEY, dK and dV of every key from K, V | Q, dO. Grid: [multiprocessors].
+
+    `heads` counts the heads of the rows that stay: query heads, or key heads.
+    """
+    half: gl.constexpr = a_box.dtype
+    flat: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
+    a_ring = gl.allocate_shared_memory(half, [BUFFERS * 2, 64, D], flat)
+    b_ring = gl.allocate_shared_memory(half, [BUFFERS * 2, 64, D], flat)
+    x_ring = gl.allocate_shared_memory(half, [SLOTS, N, D], flat)
+    y_ring = gl.allocate_shared_memory(half, [SLOTS, N, D], flat)
+    a_boxed = view(a_ring, [BUFFERS * 2, 1, 1, 64, D], a_box.layout)
+    b_boxed = view(b_ring, [BUFFERS * 2, 1, 1, 64, D], b_box.layout)
+    x_boxed = boxed(x_ring, x_box, SLOTS, N, GRANULE, D)
+    y_boxed = boxed(y_ring, y_box, SLOTS, N, GRANULE, D)
+    b: gl.constexpr = mbarrier.MBarrierLayout()
+    own_full = gl.allocate_shared_memory(gl.int64, [BUFFERS * 2, 1], b)
+    own_free = gl.allocate_shared_memory(gl.int64, [BUFFERS * 2, 1], b)
+    x_full = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], b)
+    x_free = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], b)
+    y_full = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], b)
+    y_free = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], b)
+    for i in gl.static_range(BUFFERS * 2):
+        mbarrier.init(own_full.index(i), count=1)
+        mbarrier.init(own_free.index(i), count=1)
+    for i in gl.static_range(SLOTS):
+        mbarrier.init(x_full.index(i), count=1)
+        mbarrier.init(x_free.index(i), count=2)  # both consumers
+        mbarrier.init(y_full.index(i), count=1)
+        mbarrier.init(y_free.index(i), count=2)
+    boxes = (a_box, b_box, x_box, y_box)
+    seen = (a_boxed, b_boxed, x_boxed, y_boxed)
+    rings = (a_ring, b_ring, x_ring, y_ring)
+    bars = (own_full, own_free, x_full, x_free, y_full, y_free)
+    common = ((a_out_box, b_out_box), rings, (a_boxed, b_boxed), bars, (masked_units, low, high, bits, masks),
+              full_units, (a_out, b_out, a_parts, b_parts), lse2, delta, items, counts, scale2, scale, own_len,
+              other_len, heads, kv_ratio, flag)  # fmt: skip
+    gl.warp_specialize(
+        [
+            (_consume, (common, 0, BUFFERS, SLOTS, N, GRANULE, STEPS, D, BLOCK_Q, BLOCK_K, HAS_BITS, MASKED, SPLIT,
+                        BY_KEY)),
+            (_consume, (common, 1, BUFFERS, SLOTS, N, GRANULE, STEPS, D, BLOCK_Q, BLOCK_K, HAS_BITS, MASKED, SPLIT,
+                        BY_KEY)),
+            (_produce, (boxes, seen, bars, masked_units, full_units, items, counts, kv_ratio, BUFFERS, SLOTS, N,
+                        GRANULE, STEPS, D, BY_KEY)),
+        ],
+        [4, 1],
+        [CONSUMER_REGISTERS, PRODUCER_REGISTERS],
+    )  # fmt: skip

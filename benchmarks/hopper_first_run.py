@@ -1,0 +1,199 @@
+"""`python -m benchmarks.hopper_first_run DIR`: the Hopper kernels on a card that is lent for minutes.
+
+Every cell of hopper_cells.py against float64, then the variants of the programs timed beside the portable kernels, each
+in a process of its own with a time limit, so that one that hangs or fails costs no other. Prints a short table last;
+DIR/results.json has everything, in the form of benchmarks/results and with the text of each failure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import torch
+import triton
+from triton.testing import do_bench
+
+from .cases import Case, grid
+from .hopper_cells import CELLS, errors, limit
+
+# What is changed of the default forward, most telling first; an empty change is the default.
+FORWARD: dict[str, dict] = {
+    "default": {},
+    "online": {"frozen": False},
+    "turns_ahead": {"turns": True, "ahead": True},
+    "plain": {"turns": False, "ahead": False},
+    "turns": {"turns": True, "ahead": False},
+}
+# Case, length, keys of a block; most telling first.
+TIMED = (
+    ("random_0.10", 32768, 128),
+    ("random_0.02", 32768, 128),
+    ("global_local_0.05", 32768, 128),
+    ("local_0.05", 32768, 128),
+    ("random_0.05", 32768, 128),
+    ("causal_window_1023", 32768, 128),
+    ("causal_window_1023_as_full", 32768, 128),
+    ("random_0.10", 32768, 8),
+    ("random_0.02", 8192, 128),
+    ("random_0.10_gqa8", 32768, 128),
+)
+
+
+def main() -> None:
+    """Run all jobs, or with --job one of them, as a child does."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path, nargs="?", default=Path())
+    parser.add_argument("--job", help="for children: one job as JSON, whose result is printed as JSON")
+    parser.add_argument("--minutes", type=float, default=8.5, help="no job is started after this")
+    parser.add_argument("--limit", type=float, default=100, help="seconds that one job may take")
+    parser.add_argument("--only", default="", help="only jobs whose name contains this")
+    parser.add_argument("--skip-cells", action="store_true", help="times only")
+    options = parser.parse_args()
+    if options.job:
+        print(json.dumps(_work(json.loads(options.job))))
+        return
+    end = time.monotonic() + 60 * options.minutes
+    options.folder.mkdir(parents=True, exist_ok=True)
+    environment = os.environ | {"TRITON_CACHE_DIR": str(options.folder.resolve() / "triton")}
+    done: list[dict] = []
+
+    def run(job: dict) -> None:
+        left = end - time.monotonic()
+        if left > 5:
+            done.append(job | _child(job, environment, min(options.limit, left)))
+            print(_line(done[-1]), flush=True)
+            stamp = {"torch": torch.__version__, "triton": triton.__version__, "date": str(datetime.date.today())}
+            text = json.dumps({"rows": [stamp | row for row in done]}, indent=1)
+            (options.folder / "results.json").write_text(text)
+
+    jobs = [job for job in _jobs(options.skip_cells) if options.only in job["name"]]
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:  # correctness may share the card
+        list(pool.map(run, [job for job in jobs if job["kind"] == "cell"]))
+    for job in jobs:  # times may not
+        if job["kind"] == "time":
+            run(job)
+    print(f"\n{len(done)} of {len(jobs)} jobs run; failed:")
+    print("\n".join(_line(row) for row in done if not row["ok"]) or "none")
+
+
+def _jobs(skip_cells: bool) -> list[dict]:
+    cells = [{"kind": "cell", "name": f"{name}_{dim}", "cell": name, "dim": dim} for dim in (128, 64) for name in CELLS]
+    times = [
+        {"kind": "time", "name": f"{case}_S{length}_D{dim}_{block_k}_{variant}", "pattern": case, "length": length,
+         "dim": dim, "block_k": block_k, "variant": variant}
+        for variant in FORWARD
+        for case, length, block_k in TIMED[: None if variant in ("default", "online") else 3]
+        for dim in (128, 64)
+    ]  # fmt: skip
+    return ([] if skip_cells else cells) + times
+
+
+def _case(name: str, length: int, dim: int, block_k: int) -> Case:
+    wanted = name, length, dim, (128, block_k)
+    return next(case for case in grid() if (case.name, case.length, case.dim, case.block) == wanted)
+
+
+def _child(job: dict, environment: dict, seconds: float) -> dict:
+    """The result of a job in a process of its own, which is ended with all that it started when its time is up."""
+    command = [sys.executable, "-m", "benchmarks.hopper_first_run", "--job", json.dumps(job)]
+    child = subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        out, err = child.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(child.pid, signal.SIGKILL)
+        child.communicate()
+        return {"ok": False, "error": f"no end after {seconds:.0f} s: a hang, or a slow compiler"}
+    if child.returncode:
+        return {"ok": False, "error": err[-4000:]}
+    return json.loads(out.splitlines()[-1])
+
+
+def _work(job: dict) -> dict:
+    return _compare(job) if job["kind"] == "cell" else _time(job)
+
+
+def _compare(job: dict) -> dict:
+    """Errors of one cell in each dtype that it has."""
+    found = {}
+    for dtype in CELLS[job["cell"]].halves:
+        told = errors(job["cell"], "hopper", dtype, job["dim"])
+        found[str(dtype).removeprefix("torch.")] = told | {
+            "ok": all(error <= limit(part, dtype) for part, error in told.items())
+        }
+    return {"ok": all(x["ok"] for x in found.values()), "errors": found}
+
+
+def _time(job: dict) -> dict:
+    """Median ms of forward and backward of a variant and of the portable kernels, on one case, in one process."""
+    from attention_core import plan
+    from attention_core.kernels.hopper import launch, launch_backward, serves
+    from attention_core.kernels.triton import launch as portable
+
+    case = _case(job["pattern"], job["length"], job["dim"], job["block_k"])
+    layout = case.layout()
+    ready, scale = plan(layout, device="cuda"), case.dim**-0.5
+    variant = replace(launch.forward_variant(case.dim, torch.bfloat16), **FORWARD[job["variant"]])
+    generator = torch.Generator("cuda").manual_seed(0)
+    q, k, v, dout = (
+        torch.randn(case.batch, h, case.length, case.dim, device="cuda", dtype=torch.bfloat16, generator=generator)
+        for h in (case.heads, case.kv_heads, case.kv_heads, case.heads)
+    )
+    by_query, by_key = ready.by_query, ready.by_key
+    out, lse = launch.attention_forward(q, k, v, by_query, scale, variant)
+    wanted, wanted_lse = portable.attention_forward(q, k, v, by_query, scale)
+    error = float((out.double() - wanted.double()).norm() / wanted.double().norm())
+    ok = error < 1e-2 and bool(torch.allclose(lse, wanted_lse, atol=1e-3, rtol=1e-3))
+    work: dict[str, Callable] = {
+        "hopper forward": lambda: launch.attention_forward(q, k, v, by_query, scale, variant),
+        "triton forward": lambda: portable.attention_forward(q, k, v, by_query, scale),
+    }
+    if job["variant"] == "default":
+        rest = out, lse, dout, None, by_query, by_key, scale
+        if serves.unserved_backward(case.block, by_key=True) is None:
+            found = launch_backward.attention_backward(q, k, v, *rest)
+            exact = portable.attention_backward(q, k, v, *rest)
+            wrong = [
+                float((a.double() - b.double()).norm() / b.double().norm()) for a, b in zip(found, exact, strict=True)
+            ]
+            error, ok = max(error, *wrong), ok and max(wrong) < 2e-2
+            work["hopper backward"] = lambda: launch_backward.attention_backward(q, k, v, *rest)
+            work["triton backward"] = lambda: portable.attention_backward(q, k, v, *rest)
+    rows = []
+    for name, run in work.items():
+        time.sleep(0.5)  # the card slows down under load: let it cool
+        ms = do_bench(run, warmup=40, rep=150, return_mode="median")
+        arm, kind = name.split()
+        products = 4 if kind == "forward" else 10
+        tflops = products * case.dim * case.batch * layout.tile_pairs / ms / 1e9
+        rows.append({"arm": arm, "pass": kind, "ms": ms, "tflops": tflops})
+    card = torch.cuda.get_device_name()
+    return {"ok": ok, "error_to_triton": error, "card": card, "built": asdict(variant), "times": rows}
+
+
+def _line(row: dict) -> str:
+    told = f"{'ok ' if row['ok'] else 'BAD'} {row['name']:48}"
+    if "times" in row:
+        told += "  ".join(f"{t['arm']} {t['pass'][0]} {t['ms']:.3f} ms {t['tflops']:.0f}" for t in row["times"])
+    elif "errors" in row:
+        told += "  ".join(f"{d} " + " ".join(f"{k} {v:.1e}" for k, v in e.items() if k != "ok")
+                          for d, e in row["errors"].items() if not row["ok"])  # fmt: skip
+    if "error" in row:
+        told += row["error"].strip().splitlines()[-1][:150]
+    return told
+
+
+if __name__ == "__main__":
+    main()
