@@ -39,7 +39,7 @@ def render(report: Report, layer: int, head: int) -> None:
             xgap=2,
             ygap=2,
             hoverongaps=False,
-            text=[[numbers.percent(value) for value in values] for values in table.tolist()],
+            text=[["" if value != value else numbers.percent(value) for value in values] for values in table.tolist()],
             texttemplate="%{text}" if roomy else None,
             hovertemplate="%{y}, %{x}: %{text} of the mass kept<extra></extra>",
         )

@@ -9,34 +9,19 @@ from pathlib import Path
 
 import pytest
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import LlamaForCausalLM
 
 from pattern_studio.capture import folder
 from pattern_studio.capture.folder import load_folder, model_folder
 from pattern_studio.errors import StudioError
 
-WORDS = ["<unk>", "the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog"]
+from .toy_model import save_llama
 
 
 @pytest.fixture(scope="session")
 def saved(tmp_path_factory) -> Path:
-    """A small Llama with a tokenizer of nine words, as save_pretrained leaves it."""
     path = tmp_path_factory.mktemp("models") / "toy-llama"
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=len(WORDS),
-        hidden_size=32,
-        intermediate_size=32,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=128,
-    )
-    LlamaForCausalLM(config).save_pretrained(path)
-    words = Tokenizer(models.WordLevel({word: n for n, word in enumerate(WORDS)}, unk_token="<unk>"))
-    words.pre_tokenizer = pre_tokenizers.Whitespace()
-    PreTrainedTokenizerFast(tokenizer_object=words, unk_token="<unk>").save_pretrained(path)
+    save_llama(path)
     return path
 
 
