@@ -10,6 +10,7 @@ from math import floor, log2
 
 import numpy as np
 import pytest
+import torch
 
 import pattern_studio as ps
 from pattern_studio.exporters import export, to_block_mask
@@ -92,35 +93,69 @@ def test_mistrals_span():
 
 
 def test_gemmas_layers():
-    """Gemma 3 (arXiv:2503.19786): five local layers for every global one, starting with a local one."""
-    pattern = ps.gemma(layers=24, window=1024, every=6)
-    local = [pattern.resolve(layer=n) != ps.causal for n in range(24)]
-    assert local == ([True] * 5 + [False]) * 4
+    """Gemma 3 (arXiv:2503.19786), five local layers for every global one: Hugging Face's config says which."""
+    from transformers import Gemma3TextConfig
+
+    config = Gemma3TextConfig()
+    pattern = ps.gemma(layers=config.num_hidden_layers, window=config.sliding_window, every=6)
+    local = [pattern.resolve(layer=n) != ps.causal for n in range(config.num_hidden_layers)]
+    assert local == [kind == "sliding_attention" for kind in config.layer_types]
+    assert local[:6] == [True] * 5 + [False]
 
 
 @pytest.mark.parametrize(("h", "w", "window"), [(14, 14, 7), (12, 8, 4)])
 def test_swins_windows(h, w, window):
-    """Swin (arXiv:2103.14030), cost of W-MSA: the part of the cost in pairs is M x M for each of the hw patches."""
-    assert ps.lower(ps.swin(h, w, window), q_len=h * w, block=16).pairs == h * w * window**2
+    """Swin (arXiv:2103.14030): the windows of Hugging Face's Swin, and what its shifted layers mask.
+
+    Their cost in pairs is M x M for each of the hw patches.
+    """
+    from transformers import SwinConfig
+    from transformers.models.swin.modeling_swin import SwinLayer, window_partition
+
+    layout = ps.lower(ps.swin(h, w, window), q_len=h * w, block=16)
+    assert layout.pairs == h * w * window**2
+    layer = SwinLayer(SwinConfig(window_size=window), 4, (h, w), 1, shift_size=window // 2)
+    masks = layer.get_attn_mask(h, w, torch.float32, "cpu")  # [windows, M * M, M * M], -100 where it is masked
+    for shifted in (False, True):
+        places = torch.arange(h * w).view(1, h, w, 1)
+        if shifted:
+            places = places.roll((-(window // 2), -(window // 2)), (1, 2))
+        theirs = np.zeros((h * w, h * w), bool)
+        for n, own in enumerate(window_partition(places, window).reshape(-1, window**2).tolist()):
+            theirs[np.ix_(own, own)] = masks[n].numpy() == 0 if shifted else True
+        np.testing.assert_array_equal(ps.dense_mask(ps.swin(h, w, window, shifted), ps.Problem(h * w))[0], theirs)
 
 
 @pytest.mark.parametrize(("h", "w"), [(16, 16), (12, 20)])
 def test_criss_cross_of_axial_attention(h, w):
-    """CCNet (arXiv:1811.11721): each position sees the H + W - 1 positions of its row and column."""
+    """CCNet (arXiv:1811.11721): each position sees the H + W - 1 positions of its row and column.
+
+    So many weights has cc_attention/functions.py of speedinghzl/CCNet at 00af149: `size = (n, h+w-1, h, w)`.
+    """
     assert set(keys_per_row(f"axial_image({h}, {w})", h * w)) == {h + w - 1}
 
 
 @pytest.mark.parametrize(("segment", "rate"), [(64, 1), (128, 2), (256, 4)])
 def test_longnets_cost(segment, rate):
-    """LongNet (arXiv:2307.02486): N / w segments of (w / r) squared pairs, N w / r^2 in all, not causal."""
+    """LongNet (arXiv:2307.02486): N / w segments of (w / r) squared pairs, N w / r^2 in all, not causal.
+
+    `gathering` and `dense_to_sparse` of torchscale's dilated_attention.py at 11e745e cut segments so and keep one key
+    in r. There the heads' offsets grow by groups of heads (head // (heads / r)), in the preset with each head.
+    """
     pairs = ps.lower(ps.longnet((segment,), (rate,)), q_len=1024, block=64).pairs
     assert pairs == 1024 // segment * (segment // rate) ** 2 == 1024 * segment // rate**2
 
 
 @pytest.mark.parametrize("tokens", [64, 256])
 def test_sparse_transformers_two_steps(tokens):
-    """Sparse Transformer (arXiv:1904.10509): heads of about sqrt(n) keys, all in two steps."""
+    """Sparse Transformer (arXiv:1904.10509): heads of about sqrt(n) keys, all in two steps.
+
+    get_attn_mask of openai/sparse_attention's attention.py at 199cdd3 has `local` of the last l keys, the query
+    counted, one less than the paper's text, and `strided` of distances that l divides: together the same.
+    """
     root = int(tokens**0.5)
+    query, key = np.indices((tokens, tokens))
+    local, strided = (key <= query) & (query - key < root), (key <= query) & ((query - key) % root == 0)
     window, stride = (
         ps.dense_mask(p, ps.Problem(tokens))[0] for p in (ps.causal & ps.window(root, 0), ps.causal & ps.strided(root))
     )
@@ -128,11 +163,15 @@ def test_sparse_transformers_two_steps(tokens):
     assert stride.sum(1).max() == root
     both = ps.dense_mask(ps.sparse_transformer_strided(root), ps.Problem(tokens))[0]
     np.testing.assert_array_equal(both, window | stride)
+    np.testing.assert_array_equal(both, local | strided)
     assert ((both.astype(int) @ both.astype(int) > 0) == np.tri(tokens, dtype=bool)).all()
 
 
 def test_logsparses_cells():
-    """LogSparse (arXiv:1907.00235): cell k sees itself and those 2^0, 2^1, ... up to 2^floor(log2 k) back."""
+    """LogSparse (arXiv:1907.00235): cell k sees itself and those 2^0, 2^1, ... up to 2^floor(log2 k) back.
+
+    As the paper has it from memory: it has no code of its own that could be read.
+    """
     keys = keys_per_row("logsparse()", 512)
     assert keys[0] == 1
     assert keys[1:].tolist() == [floor(log2(k)) + 2 for k in range(1, 512)]
@@ -140,7 +179,11 @@ def test_logsparses_cells():
 
 @pytest.mark.parametrize("levels", [1, 3, 5])
 def test_flat_butterflys_blocks(levels):
-    """Pixelated Butterfly (arXiv:2112.00029): log2 k + 1 blocks a row for a maximum stride of k."""
+    """Pixelated Butterfly (arXiv:2112.00029): log2 k + 1 blocks a row for a maximum stride of k.
+
+    FlatBlockButterflySparsityConfig of HazyResearch/fly at 7c3f233, blocksparse_linear.py: its layout adds up the first
+    `n_factors` factors of a butterfly, which share the diagonal and have one partner each.
+    """
     keys = keys_per_row(f"butterfly(unit=4, levels={levels})", 4 * 2**levels)
     assert set(keys) == {4 * (levels + 1)}
 
