@@ -5,7 +5,7 @@ RUN    := $(VENV)/bin/
 # Threads that wait for work sleep instead of spinning: on shared cores spinning costs many times the work.
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: app test check test-gpu bench gallery clean
+.PHONY: app test check test-gpu bench gallery screenshots clean
 
 app: $(VENV)/app.done        ## open Pattern Studio at http://localhost:8501
 	$(RUN)pattern-studio app
@@ -29,6 +29,9 @@ bench:                       ## ours and peers in one run, results as JSON
 gallery: $(VENV)/test.done   ## render every named pattern, and which library holds which preset
 	$(RUN)python -m gallery.matrix
 	$(RUN)python -m gallery.build
+
+screenshots: $(VENV)/test.done  ## every page of the app, light and dark, into gallery/screenshots
+	$(RUN)python -m gallery.screenshots
 
 $(VENV)/app.done: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

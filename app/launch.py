@@ -39,12 +39,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     chosen = parser.parse_args(argv)
     if not 1 <= chosen.port <= 65535:
         parser.error(f"--port takes a number from 1 to 65535, got {chosen.port}")
-    Thread(target=_warm_measuring, daemon=True).start()
+    measuring = Thread(target=_warm_measuring, daemon=True)
+    measuring.start()
     try:
         from streamlit.web import cli
     except ImportError as error:
         raise StudioError(f"the app needs {error.name}: pip install 'pattern-studio[app]'") from error
     warm()
+    measuring.join()  # else torch would load while the first page is drawn, and both would crawl
     script = Path(__file__).parent / "entry" / "studio.py"
     print(f"Pattern Studio: http://localhost:{chosen.port}  (Ctrl+C stops it)", flush=True)
     cli.main(["run", str(script), *options(chosen.port, chosen.headless)], prog_name="streamlit")

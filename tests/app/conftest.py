@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -54,21 +54,34 @@ def _wait_for(url: str, server: subprocess.Popen, log: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrowserContext]:
+def launched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], BrowserContext]]:
+    """Starts browsers, each with a profile of its own: two of them are two visitors."""
     path = shutil.which("chromium")
     if path is None:
         pytest.fail("expected chromium for the browser tests, found none; apt-get install chromium")
     with sync_playwright() as playwright:
-        context = playwright.chromium.launch_persistent_context(
-            tmp_path_factory.mktemp("profile"),
-            executable_path=path,
-            args=FLAGS,
-            viewport={"width": 1280, "height": 800},
-        )
-        context.set_default_timeout(1000 * WAIT)
+        contexts: list[BrowserContext] = []
+
+        def launch() -> BrowserContext:
+            context = playwright.chromium.launch_persistent_context(
+                tmp_path_factory.mktemp("profile"),
+                executable_path=path,
+                args=FLAGS,
+                viewport={"width": 1280, "height": 800},
+            )
+            context.set_default_timeout(1000 * WAIT)
+            contexts.append(context)
+            return context
+
         expect.set_options(timeout=1000 * WAIT)
-        yield context
-        context.close()
+        yield launch
+        for context in contexts:
+            context.close()
+
+
+@pytest.fixture(scope="module")
+def browser(launched: Callable[[], BrowserContext]) -> BrowserContext:
+    return launched()
 
 
 @pytest.fixture
