@@ -206,3 +206,11 @@ def test_which_backward_is_the_portable_kernels(block, by_key, reason):
 def test_a_job_that_does_not_end_costs_only_its_own_time():
     found = hopper_first_run._child({"kind": "cell", "cell": "full", "dim": 64}, dict(os.environ), 0.2)
     assert found == {"ok": False, "error": "no end after 0 s: a hang, or a slow compiler"}
+
+
+@pytest.mark.parametrize("name", ["one_tile", "per_batch_from_mask", "poisoned"])
+def test_the_cells_hold_for_plain_torch(name):
+    """What a card is asked is right: another kernel, on this machine, passes."""
+    found = errors(name, "blocked", torch.float16, 64, "cpu")
+    assert all(error <= limit(part, torch.float16) for part, error in found.items()), found
+    assert set(found) == {"out", "lse"} | ({"dq", "dk", "dv", "out_to_dense"} if CELLS[name].ordinary else set())

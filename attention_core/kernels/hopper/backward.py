@@ -111,9 +111,8 @@ def _fold_keys(q, do, k_ring, v_ring, bars, slot, phase, acc, lse, delta, walked
 
 @gluon.jit
 def _fold_queries(k, v, q_ring, do_ring, bars, slot, phase, dk, dv, lse2, delta, walked, units, step, first, q_len,
-                  scale, MASKED: gl.constexpr, N: gl.constexpr, GRANULE: gl.constexpr, D: gl.constexpr,
-                  BLOCK_Q: gl.constexpr, BLOCK_K: gl.constexpr, HAS_BITS: gl.constexpr, S: gl.constexpr,
-                  A: gl.constexpr):  # fmt: skip
+                  scale, MASKED: gl.constexpr, N: gl.constexpr, GRANULE: gl.constexpr, BLOCK_Q: gl.constexpr,
+                  BLOCK_K: gl.constexpr, HAS_BITS: gl.constexpr, S: gl.constexpr, A: gl.constexpr):  # fmt: skip
     """Add one tile of queries to dK (without the scale) and dV. # [64, D] each"""
     x_full, x_free, y_full, y_free = bars
     zero = gl.zeros([64, N], gl.float32, S)
@@ -122,28 +121,20 @@ def _fold_queries(k, v, q_ring, do_ring, bars, slot, phase, dk, dv, lse2, delta,
         row = gl.load(units + step // (GRANULE // N)) + step % (GRANULE // N) * N + n
     else:
         row = gl.load(units + step * (N // GRANULE) + n // GRANULE) + n % GRANULE
-    # At D 128 the sums take 128 registers: dP is issued when the scores are used up, and P kept in half precision
-    # only (with both at once 104 bytes were spilled).
-    TIGHT: gl.constexpr = D == 128
     mbarrier.wait(x_full.index(slot), phase)
     scores = warpgroup_mma(k, q_ring.index(slot).permute([1, 0]), zero, use_acc=False, is_async=True)
     mbarrier.wait(y_full.index(slot), phase)
-    if not TIGHT:
-        weighted = warpgroup_mma(v, do_ring.index(slot).permute([1, 0]), zero, use_acc=False, is_async=True)
+    weighted = warpgroup_mma(v, do_ring.index(slot).permute([1, 0]), zero, use_acc=False, is_async=True)
     lse = gl.load(lse2 + row, mask=row < q_len, other=float("inf"))  # rows past the end: p = 0
-    s = warpgroup_mma_wait(0 if TIGHT else 1, deps=[scores])
+    s = warpgroup_mma_wait(1, deps=[scores])
     p = gl.exp2(s * scale - lse[None, :])
     if MASKED:
         allowed = allowed_pairs(walked, step, first, q_len, N, GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS, S, True)
         p = gl.where(allowed, p, 0.0)
     p_half = gl.convert_layout(p.to(k.dtype), A)
-    if TIGHT:
-        weighted = warpgroup_mma(v, do_ring.index(slot).permute([1, 0]), zero, use_acc=False, is_async=True)
     values = warpgroup_mma(p_half, do_ring.index(slot), dv, is_async=True)
     d = gl.load(delta + row, mask=row < q_len, other=0.0)
     dp = warpgroup_mma_wait(1, deps=[weighted])
-    if TIGHT:
-        p = gl.convert_layout(p_half, S).to(gl.float32)
     ds = p * (dp - d[None, :])
     if MASKED:
         ds = gl.where(p == 0, 0.0, ds)
@@ -244,13 +235,13 @@ def _consume(
                         acc, second = _fold_queries(
                             a_ring.index(mine), b_ring.index(mine), x_ring, y_ring, streamed, slot, phase, acc, second,
                             lse2 + base, delta + base, walked, masked_units, masked_begin + j, first, other_len, scale2,
-                            True, N, GRANULE, D, BLOCK_Q, BLOCK_K, HAS_BITS, S, A)  # fmt: skip
+                            True, N, GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS, S, A)  # fmt: skip
                         slot, phase = next_slot(slot, phase, SLOTS)
                 for j in range(0, full):
                     acc, second = _fold_queries(
                         a_ring.index(mine), b_ring.index(mine), x_ring, y_ring, streamed, slot, phase, acc, second,
                         lse2 + base, delta + base, walked, full_units, full_begin + j, first, other_len, scale2,
-                        False, N, GRANULE, D, BLOCK_Q, BLOCK_K, HAS_BITS, S, A)  # fmt: skip
+                        False, N, GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS, S, A)  # fmt: skip
                     slot, phase = next_slot(slot, phase, SLOTS)
         else:
             masked_begin = gl.load(item + 4) * STEPS
