@@ -59,6 +59,15 @@ def test_the_three_start_alike():
     assert all(".gate." in name for name in set(states[2]) - set(states[0]))
 
 
+def test_the_dense_model_is_the_sparse_one_with_every_pair():
+    size = language_model.Size(**TINY)
+    dense, sparse = language_model.Model(size, "dense"), language_model.Model(size, "static")
+    for block in sparse.blocks:
+        block.attention.set_pattern("causal")
+    text = torch.randint(256, (2, 100), generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(dense(text), sparse(text), atol=1e-5, rtol=1e-5)
+
+
 def test_files_say_what_was_run(found):
     made, out = found
     (file,) = out.glob("*-language-model-cpu.json")
