@@ -1,6 +1,10 @@
-"""deepspeed: A18, and what the layout admits against the pattern. DeepSpeed is not run: its contract is checked."""
+"""deepspeed: A18, and what the layout admits against the pattern; DeepSpeed's own classes where it is installed."""
 
 from __future__ import annotations
+
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -67,3 +71,47 @@ def test_random_layouts_come_back_identical(seed):  # A18(b)
 def test_what_does_not_fit_is_said(problem, block, message):
     with pytest.raises(ps.StudioError, match=f"deepspeed can't hold this pattern: .* takes? {message}"):
         export(ps.causal, problem, block, to="deepspeed", allow="cover")
+
+
+def configs() -> ModuleType:
+    """DeepSpeed's sparsity_config.py by itself, since its package wants a compiler when it is imported."""
+    found = find_spec("deepspeed")
+    places = (found.submodule_search_locations or [""]) if found else [""]
+    path = Path(places[0], "ops/sparse_attention/sparsity_config.py")
+    if not path.is_file():
+        pytest.skip("needs DeepSpeed's layout classes: pip install --no-deps deepspeed==0.17.6, the last that has them")
+    spec = spec_from_file_location("sparsity_config", path)
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("text", "heads", "name", "arguments"),
+    [
+        ("deepspeed_fixed()", 2, "FixedSparsityConfig", {}),
+        ("deepspeed_fixed(causal=True)", 2, "FixedSparsityConfig", {"attention": "unidirectional"}),
+        ("deepspeed_fixed(horizontal=True)", 2, "FixedSparsityConfig", {"horizontal_global_attention": True}),
+        (
+            "deepspeed_fixed(heads=4, global_patterns=4)",
+            4,
+            "FixedSparsityConfig",
+            {"different_layout_per_head": True, "num_different_global_patterns": 4},
+        ),
+        (
+            "deepspeed_variable(local_blocks=(4, 2, 3), global_indices=(0, 5))",
+            2,
+            "VariableSparsityConfig",
+            {"local_window_blocks": [4, 2, 3], "global_block_indices": [0, 5]},
+        ),
+        ("deepspeed_longformer()", 2, "BSLongformerSparsityConfig", {}),
+        ("deepspeed_longformer(causal=True)", 2, "BSLongformerSparsityConfig", {"attention": "unidirectional"}),
+    ],
+)
+@pytest.mark.parametrize("tokens", [1024, 2048])
+def test_layouts_are_those_of_deepspeeds_own_classes(text, heads, name, arguments, tokens):
+    theirs = getattr(configs(), name)(heads, block=16, **arguments).make_layout(tokens)
+    file = export(ps.parse(text), ps.Problem(tokens, heads=heads), 16, to="deepspeed", allow="cover")
+    _, parts = arrays(file)
+    assert parts["layout"].shape == tuple(theirs.shape)
+    np.testing.assert_array_equal(parts["layout"], theirs.numpy())

@@ -9,6 +9,7 @@ import pytest
 
 import pattern_studio as ps
 from pattern_studio import exporters
+from pattern_studio.cli import main
 from pattern_studio.exporters import TARGETS, Fidelity, check, export, read, read_design, targets
 from tests.exporters.native import SAMPLE, sample
 
@@ -61,6 +62,12 @@ def test_what_a_target_says_of_its_proof_is_so(name):
         imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
         imported |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
         assert any((module or "").split(".")[0] == CONSUMERS[name] for module in imported)
+
+
+def test_the_command_lists_every_target_with_its_proof(capsys):
+    assert main(["targets"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in lines[: len(NAMES)]] == [[name, TARGETS[name].proof] for name in NAMES]
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.py")), ids=lambda path: path.stem)

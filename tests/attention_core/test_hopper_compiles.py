@@ -1,0 +1,41 @@
+"""Hopper programs still compile for sm_90, on a machine without a GPU, and no register of theirs is spilled.
+
+A few of each kind; all of them are compiled by `python -m benchmarks.hopper_compile`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from attention_core.kernels.hopper.serves import TRITONS
+
+VARIANTS = "forward_full_64", "forward_runs_of_16_64", "backward_full_64"
+SHARED = 227 * 1024  # bytes that a program may have on an H100
+
+
+@pytest.fixture(scope="module")
+def programs() -> list[dict]:
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    command = [sys.executable, "-m", "benchmarks.hopper_compile", *VARIANTS]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_compiles_for_sm_90(programs, variant):
+    mine = [p for p in programs if p["variant"] == variant]
+    large = [p for p in mine if p["program"] in ("forward", "backward")]
+    assert len(large) == (2 if variant.startswith("backward") else 1)
+    assert all(p["sm_90"] and p["shared"] <= SHARED for p in mine)
+    assert all(p["wgmma"] and p["boxes"] and not p["stack"] and not p["serialised"] for p in large), large
+
+
+def test_the_installed_triton_is_one_that_is_served(programs):
+    assert {".".join(p["triton"].split(".")[:2]) for p in programs} <= set(TRITONS)
+    assert any(p["program"].startswith("repair") for p in programs)
