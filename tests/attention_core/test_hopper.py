@@ -214,3 +214,12 @@ def test_the_cells_hold_for_plain_torch(name):
     found = errors(name, "blocked", torch.float16, 64, "cpu")
     assert all(error <= limit(part, torch.float16) for part, error in found.items()), found
     assert set(found) == {"out", "lse"} | ({"dq", "dk", "dv", "out_to_dense"} if CELLS[name].ordinary else set())
+
+
+@pytest.mark.parametrize(
+    ("name", "length", "block_k"), [x for x in hopper_first_run.TIMED if x[1] == 8192 or "1023" in x[0]]
+)
+def test_timed_cells_can_be_made(name, length, block_k):
+    case = hopper_first_run._case(name, length, 64, block_k)
+    assert (case.name, case.length, case.kv_heads, case.block) == (name, length, 16, (128, block_k))
+    assert case.layout().tile_pairs > 0
