@@ -1,0 +1,131 @@
+"""The models of the study: for each a text to fit to, a capture of another, and the loss on a third."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+
+import pattern_studio as ps
+from pattern_studio.capture import Capture
+from pattern_studio.capture.load import load_model
+from pattern_studio.capture.record import record
+from pattern_studio.metrics.embedding import embed, embedding_loss
+from pattern_studio.metrics.loss import added_interval, position_losses
+
+from .texts import SOURCE, chapters
+
+FIT, METRICS, LOSS = (1, 4), (4, 6), (6, 11)  # chapters, the last one not included
+
+
+class Study(ABC):
+    """One model. `fitted` and `capture` are its captures of the first two texts; `said` names the loss in words.
+
+    `target` is the number of `loss` that figures are to predict.
+    """
+
+    target: ClassVar[str] = "added"
+    fitted: Capture
+    capture: Capture
+    said: str
+
+    @abstractmethod
+    def loss(self, pattern: ps.Pattern, block: tuple[int, int]) -> dict[str, Any]:
+        """What the pattern adds on the third text: `added`, its interval `low`, `high`, and the dense loss."""
+
+    @abstractmethod
+    def calibration(self, pattern: ps.Pattern, block: tuple[int, int], layer: int) -> float:
+        """What one layer under the pattern adds alone, on the text of the metrics."""
+
+
+class Decoder(Study):
+    """SmolLM2-135M: next-token loss of the second half of the text."""
+
+    def __init__(self, tokens: int) -> None:
+        self.loaded = load_model("smollm2", head=True)
+        self.ids = {span: self.loaded.ids(chapters(*span), tokens) for span in (FIT, METRICS, LOSS)}
+        self.fitted, self.capture = self._capture(FIT), self._capture(METRICS)
+        self.dense = {span: position_losses(self.loaded.model, self.ids[span], ps.dense, layers=[]) for span in
+                      (METRICS, LOSS)}  # fmt: skip
+        self.said = (
+            f"next-token loss of tokens {tokens // 2} to {tokens - 1} of {SOURCE}, chapters {LOSS[0]} on, in nats"
+        )
+
+    def _capture(self, span: tuple[int, int]) -> Capture:
+        return record(
+            self.loaded.model,
+            {"input_ids": torch.tensor([self.ids[span]])},
+            layers=range(self.loaded.model.config.num_hidden_layers),
+            model_name=self.loaded.name,
+            text=f"{SOURCE}, chapters {span[0]} on",
+            tokens=tuple(map(str, self.ids[span])),
+        )
+
+    def loss(self, pattern: ps.Pattern, block: tuple[int, int]) -> dict[str, Any]:
+        added = position_losses(self.loaded.model, self.ids[LOSS], pattern, block=block) - self.dense[LOSS]
+        low, high = added_interval(added)
+        return {"added": float(added.mean()), "low": low, "high": high, "dense": float(self.dense[LOSS].mean())}
+
+    def calibration(self, pattern: ps.Pattern, block: tuple[int, int], layer: int) -> float:
+        sparse = position_losses(self.loaded.model, self.ids[METRICS], pattern, block=block, layers=[layer])
+        return float((sparse - self.dense[METRICS]).mean())
+
+
+class Encoder(Study):
+    """all-MiniLM-L6-v2: how far embeddings move, and the contrastive loss of finding the passage that follows.
+
+    The target is the drift: a dozen pairs are too few for the loss, whose interval is wider than most differences.
+    """
+
+    PAIRS = 12
+    target: ClassVar[str] = "drift"
+
+    def __init__(self, tokens: int) -> None:
+        self.loaded = load_model("minilm")
+        self.tokens = tokens
+        self.fitted, self.capture = self._capture(FIT), self._capture(METRICS)
+        self.pairs = {span: self._passages(span) for span in (METRICS, LOSS)}
+        self.dense = {span: self._embedded(span, None, (128, 128)) for span in (METRICS, LOSS)}
+        self.said = (
+            f"drift, 1 - cosine of the embeddings of {len(self.pairs[LOSS])} passages of {tokens} tokens of {SOURCE}, "
+            f"chapters {LOSS[0]} on (and `added`, the contrastive loss of finding the one that follows, in nats)"
+        )
+
+    def _passages(self, span: tuple[int, int]) -> list[Sequence[int]]:
+        """Left, right, left, right ...: passages one after the other, each with the model's first and last token.
+
+        As many as the text has, up to `PAIRS`.
+        """
+        first, *body, last = self.loaded.tokenizer(chapters(*span), truncation=False, verbose=False).input_ids
+        size = self.tokens - 2
+        pairs = min(self.PAIRS, len(body) // size // 2)
+        return [[first, *body[at * size : (at + 1) * size], last] for at in range(2 * pairs)]
+
+    def _capture(self, span: tuple[int, int]) -> Capture:
+        ids = self._passages(span)[0]
+        return record(
+            self.loaded.model,
+            {"input_ids": torch.tensor([ids])},
+            layers=range(self.loaded.model.config.num_hidden_layers),
+            model_name=self.loaded.name,
+            text=f"{SOURCE}, chapters {span[0]} on",
+            tokens=tuple(map(str, ids)),
+        )
+
+    def _embedded(self, span: tuple[int, int], pattern: ps.Pattern | None, block: tuple[int, int]):
+        vectors = embed(self.loaded.model, self.pairs[span], pattern, block=block)
+        return vectors[::2], vectors[1::2]
+
+    def loss(self, pattern: ps.Pattern, block: tuple[int, int]) -> dict[str, Any]:
+        report = embedding_loss(*self.dense[LOSS], *self._embedded(LOSS, pattern, block), pattern, self.tokens)
+        told = {"added": report.added, "low": report.added_low, "high": report.added_high, "dense": report.dense}
+        return told | {"drift": report.drift}
+
+    def calibration(self, pattern: ps.Pattern, block: tuple[int, int], layer: int) -> float:
+        only = ps.layers({n: pattern if n == layer else ps.dense for n in self.capture.layers})
+        return embedding_loss(*self.dense[METRICS], *self._embedded(METRICS, only, block), only, self.tokens).drift
+
+
+STUDIES = {"smollm2": (Decoder, 512), "minilm": (Encoder, 256)}

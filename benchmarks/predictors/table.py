@@ -1,0 +1,149 @@
+"""`python -m benchmarks.predictors.table`: the studies' files as tables of rank correlations, in gallery/claims.
+
+Reads the newest benchmarks/results/*-predictors-<model>.json of each model and writes
+gallery/claims/<date>-predictors.md and .json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from .combined import layer_weighted_error
+from .correlate import correlation, misled
+
+ROOT = Path(__file__).parents[2]
+BUDGET = "density.token"  # what every comparison of patterns knows without a model
+SHOWN = 12
+# Always shown, wherever they stand: what people go by.
+FIRST = ("combined.layer_weighted_error", "recall.mean", "output_error.rel_l2", BUDGET)
+
+
+def study(values: dict[str, Any]) -> dict[str, Any]:
+    """Every figure's correlation with the target, the strongest first, and its worst advice."""
+    rows = values["rows"]
+    loss = [row["loss"][values["target"]] for row in rows]
+    columns = {
+        name: [row["figures"][name] for row in rows]
+        for name in rows[0]["figures"]
+        if all(name in row["figures"] for row in rows)
+    }
+    if values["sensitivity"] is not None:
+        columns["combined.layer_weighted_error"] = [layer_weighted_error(row, values["sensitivity"]) for row in rows]
+    budget = columns[BUDGET]
+    found = []
+    for name, figure in columns.items():
+        if len(set(figure)) < 2:
+            continue
+        rho = correlation(figure, loss, None if name == BUDGET else budget)
+        worst = misled(figure, loss)
+        found.append(
+            {"figure": name, **asdict(rho)}
+            | {"misled": worst and {"cost": worst.cost, "chosen": _said(rows[worst.chosen], figure[worst.chosen]),
+                                    "other": _said(rows[worst.other], figure[worst.other])}}
+        )  # fmt: skip
+    found.sort(key=lambda one: -abs(one["rho"]))
+    left_out = sorted({name for row in rows for name in row["figures"]} - set(columns))
+    return {
+        "model": values["model"],
+        "target": values["target"],
+        "loss_is": values["loss_is"],
+        "metrics_text": values["metrics_text"],
+        "tokens": values["tokens"],
+        "patterns": len(rows),
+        "loss_range": [min(loss), max(loss)],
+        "machine": values["machine"],
+        "missing_in_some": left_out,
+        "figures": found,
+    }
+
+
+def _said(row: dict[str, Any], figure: float) -> str:
+    budget = "" if row["requested"] is None else f" {row['requested']:.0%}"
+    return f"{row['family']}{budget}, {row['block'][0]}x{row['block'][1]} ({figure:.3g})"
+
+
+def to_markdown(date: str, studies: list[dict[str, Any]]) -> str:
+    """A table for each model."""
+    lines = [
+        f"# Which metric predicts the loss, {date}",
+        "",
+        "Each pattern is measured on one text and put, untrained, into the model on another. Rho is Spearman's, with "
+        "its 95 % interval by bootstrap over patterns; *beyond density* is the partial rank correlation with token "
+        "density taken out. *Worst advice* is the pair where choosing by the figure costs the most: what it prefers, "
+        "what would have been better, and the difference. `heads.*`, `rows.*` and `layers.*` are worst cases and means "
+        "of squares over heads, rows and layers; `combined.layer_weighted_error` weighs each layer's squared output "
+        "error by what that layer costs alone under one reference pattern.",
+    ]
+    lines += ["", "Safest on all models, by the weakest of their correlations: " + _safest(studies) + "."]
+    for one in studies:
+        by_name = {row["figure"]: row for row in one["figures"]}
+        chosen = [row["figure"] for row in one["figures"]][:SHOWN]
+        chosen += [name for name in FIRST if name in by_name and name not in chosen]
+        lines += [
+            "",
+            f"## {one['model']}",
+            "",
+            f"{one['patterns']} patterns; {one['tokens']} tokens of {one['metrics_text']} for the metrics; "
+            f"{one['loss_is']}: {one['loss_range'][0]:.3f} to {one['loss_range'][1]:.3f}.",
+            "",
+            "| figure | rho | 95 % | beyond density | worst advice |",
+            "|---|---|---|---|---|",
+        ]
+        for name in sorted(chosen, key=lambda name: -abs(by_name[name]["rho"])):
+            row = by_name[name]
+            beyond = "-" if row["beyond_density"] is None else f"{row['beyond_density']:+.3f}"
+            worst = row["misled"]
+            advice = "none" if worst is None else f"{worst['chosen']} over {worst['other']}: {worst['cost']:.3f}"
+            lines.append(
+                f"| {name} | {row['rho']:+.3f} | {row['low']:+.3f} to {row['high']:+.3f} | {beyond} | {advice} |"
+            )
+        rest = [row for row in one["figures"] if row["figure"] not in chosen]
+        told = ", ".join(f"{row['figure']} {row['rho']:+.2f}" for row in rest)
+        lines += ["", f"The others: {told}."]
+        if one["missing_in_some"]:
+            lines += ["", f"Not a number for every pattern, so left out: {', '.join(one['missing_in_some'])}."]
+    return "\n".join(lines) + "\n"
+
+
+def safest(studies: list[dict[str, Any]]) -> list[tuple[str, float]]:
+    """Figures that every study has and that point the same way in all, with their weakest |rho|, the best first."""
+    each = [{row["figure"]: row["rho"] for row in one["figures"]} for one in studies]
+    shared = [name for name in each[0] if all(name in one and one[name] * each[0][name] > 0 for one in each)]
+    return sorted(((name, min(abs(one[name]) for one in each)) for name in shared), key=lambda pair: -pair[1])
+
+
+def _safest(studies: list[dict[str, Any]]) -> str:
+    known = dict(safest(studies))
+    told = [f"{name} {least:.3f}" for name, least in list(known.items())[:5]]
+    return ", ".join(told) + f"; recall.mean {known['recall.mean']:.3f}, {BUDGET} {known[BUDGET]:.3f}"
+
+
+def newest(folder: Path) -> list[Path]:
+    """The last file of each model."""
+    found: dict[str, Path] = {}
+    for path in sorted(folder.glob("*-predictors-*.json")):
+        found[path.stem.split("-predictors-")[1]] = path
+    return [found[name] for name in sorted(found, reverse=True)]
+
+
+def main() -> None:
+    """Write both files."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--results", type=Path, default=ROOT / "benchmarks" / "results")
+    parser.add_argument("--out", type=Path, default=ROOT / "gallery" / "claims")
+    options = parser.parse_args()
+    read = [json.loads(path.read_text("utf-8")) for path in newest(options.results)]
+    date = max(one["machine"]["date"] for one in read)
+    studies = [study(one) for one in read]
+    options.out.mkdir(parents=True, exist_ok=True)
+    kept = options.out / f"{date}-predictors.json"
+    kept.write_text(json.dumps(studies, indent=1, allow_nan=False) + "\n")
+    kept.with_suffix(".md").write_text(to_markdown(date, studies), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
