@@ -119,6 +119,9 @@ def main() -> None:
         out.parent.mkdir(exist_ok=True)
         out.write_text(json.dumps(values, indent=1, allow_nan=False) + "\n")
 
+    if values["sensitivity"] is None:
+        values["sensitivity"] = sensitivity(study)
+        write()
     for number, candidate in enumerate(left, 1):
         if (candidate.pattern.hash, candidate.block) in done:
             continue  # two ways to the same pattern
@@ -127,9 +130,6 @@ def main() -> None:
         write()
         added = values["rows"][-1]["loss"]["added"]
         print(f"{number}: {candidate.family} {candidate.requested} {candidate.block}: {added:+.4f}", flush=True)
-    if values["sensitivity"] is None:
-        values["sensitivity"] = sensitivity(study)
-        write()
 
 
 if __name__ == "__main__":
