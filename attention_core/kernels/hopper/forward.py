@@ -158,7 +158,7 @@ def _consume(
         after = 1
         if MASKED:
             # With FROZEN the first full tile still moves the reference if only masked ones came before.
-            after = gl.where(masked > 0, gl.minimum(masked + FROZEN, tiles), 1)
+            after = gl.where(masked > 0, gl.minimum(masked + (1 if FROZEN else 0), tiles), 1)
             for j in range(1, after):
                 mbarrier.wait(k_full.index(k_slot), k_phase)
                 await_turn(GROUP, TURNS)
