@@ -26,9 +26,11 @@ MINUTE = 60_000  # milliseconds, the most for measuring on a page
 def shoot(page: Page, address: str, path: str, out: Path) -> None:
     """One page as it stands once everything on it is measured and drawn."""
     query = urlencode(SHOWN.get(path, {}))
-    page.goto(f"{address}/{path}{f'?{query}' if query else ''}")
+    place = "" if path == PAGES[0][2] else path  # the first page has the bare address
+    page.goto(f"{address}/{place}{f'?{query}' if query else ''}")
     expect(page.locator(".stMain .stElementContainer").first).to_be_visible(timeout=MINUTE)
     expect(page.locator(".stApp")).to_have_attribute("data-test-script-state", "notRunning", timeout=3 * MINUTE)
+    expect(page.get_by_test_id("stSkeleton")).to_have_count(0, timeout=MINUTE)
     page.wait_for_timeout(1500)  # figures are drawn in the browser after the last word of the server
     page.screenshot(path=out)
 

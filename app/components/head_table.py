@@ -51,6 +51,7 @@ def render(report: Report, layer: int, head: int) -> None:
         height=40 + round(min(38, ROWS * 38 / len(names)) * len(names)),
         margin={"l": 58, "r": 4, "t": 4, "b": 26},
         paper_bgcolor=c.background,
+        plot_bgcolor=c.background,
         font={"family": FONT, "size": 12, "color": c.ink},
         yaxis={"autorange": "reversed", "fixedrange": True, "ticks": ""},
         xaxis={"fixedrange": True, "ticks": ""},
