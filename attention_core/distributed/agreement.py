@@ -22,8 +22,12 @@ def agree(q: Tensor, k: Tensor, v: Tensor, plan: DistributedPlan, settings: str,
         f"head_dim {q.shape[3]}, value_dim {v.shape[3]}, {str(q.dtype).removeprefix('torch.')}, "
         f"gradients {torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))}, {settings}"
     )
-    if call in plan.agreed:
-        return
+    if call not in plan.agreed:
+        _compare(call, plan, group)
+
+
+@torch.compiler.disable(reason="ranks compare their calls as Python objects; once they agree, nothing is exchanged")
+def _compare(call: str, plan: DistributedPlan, group: dist.ProcessGroup) -> None:
     calls: list[str | None] = [None] * dist.get_world_size(group)
     try:
         dist.all_gather_object(calls, call, group)

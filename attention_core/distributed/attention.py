@@ -136,10 +136,9 @@ def _check(q: Tensor, k: Tensor, v: Tensor, plan: DistributedPlan) -> None:
         if not isinstance(x, Tensor) or x.ndim != 4:
             got = list(x.shape) if isinstance(x, Tensor) else type(x).__name__
             raise StudioError(f"{name} must be a tensor [batch, heads, local length, dim], got {got}")
-    lengths = int(plan.needs.queries.lengths[plan.rank]), int(plan.needs.keys.lengths[plan.rank])
-    if (q.shape[2], k.shape[2]) != lengths or v.shape[2] != k.shape[2]:
+    if (q.shape[2], k.shape[2]) != plan.lengths or v.shape[2] != k.shape[2]:
         raise StudioError(
-            f"rank {plan.rank} holds {lengths[0]} query rows and {lengths[1]} keys, got {q.shape[2]} rows, "
+            f"rank {plan.rank} holds {plan.lengths[0]} query rows and {plan.lengths[1]} keys, got {q.shape[2]} rows, "
             f"{k.shape[2]} keys and {v.shape[2]} values; shard with plan.query_positions and plan.key_positions"
         )
     if k.shape[1] != plan.kv_heads or v.shape[1] != plan.kv_heads:
