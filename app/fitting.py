@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pattern_studio.learned import Fitted
 
 # The static patterns: one for all heads, made from the density alone. title -> (generator, its arguments)
-STATIC: dict[str, tuple[str, dict[str, int]]] = {
+STATIC: dict[str, tuple[str, dict[str, Any]]] = {
     "Window": ("local_window", {}),
     "Window + 4 sinks": ("local_window", {"sinks": 4}),
     "Dilated window": ("dilated_sparse", {}),

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from threading import Event, Lock
 from typing import Any
 
@@ -54,8 +54,10 @@ class Task:
         """Whether the visitor has stopped it; the work may still be on its way out."""
         return self._stop.is_set()
 
-    def watching(self) -> AbstractContextManager[Any]:
+    @contextmanager
+    def watching(self) -> Iterator[None]:
         """Inside, every call into torch on this thread is a point where the task can be stopped."""
+        import torch
         from torch.overrides import TorchFunctionMode
 
         check = self.check
@@ -65,7 +67,9 @@ class Task:
                 check()
                 return func(*args, **(kwargs or {}))
 
-        return Watch()
+        # Entering and leaving no_grad are calls into torch too: one that is stopped there leaves gradients off.
+        with torch.set_grad_enabled(torch.is_grad_enabled()), Watch():
+            yield
 
 
 class Tasks:

@@ -29,6 +29,9 @@ _SHARED: dict[str, object] = {
 }
 
 
+MAX_UPLOAD = 64  # megabytes: Streamlit refuses more in the browser and on the server
+
+
 def _of(kind: str, c: Colours) -> dict[str, object]:
     """The options of one of the two themes."""
     chosen = {
@@ -48,7 +51,7 @@ OPTIONS: dict[str, object] = {
     "server.address": "127.0.0.1",
     "server.showEmailPrompt": False,
     "server.fileWatcherType": "none",  # it would look through all of torch for changes at the first run
-    "server.maxUploadSize": 64,
+    "server.maxUploadSize": MAX_UPLOAD,
     **{f"theme.{name}": value for name, value in _SHARED.items()},
     **_of("light", LIGHT),
     **_of("dark", DARK),

@@ -16,11 +16,10 @@ from pattern_studio import Pattern, Problem, StudioError
 
 from .captures import Source, source_of
 from .reading import MAX_TEXT
-from .theme import OPTIONS
+from .theme import MAX_UPLOAD
 from .work import MAX_BLOCK, MAX_HEADS, MAX_LENGTH, Work
 
-MEGABYTES = OPTIONS["server.maxUploadSize"]  # Streamlit refuses more in the browser and on the server
-MAX_BYTES = int(str(MEGABYTES)) << 20
+MAX_BYTES = MAX_UPLOAD << 20
 MAX_DESIGN = 2 << 20  # bytes of a .json pattern: as JSON can take thirty times its size in memory
 MAX_CELLS = 1 << 22  # of a mask: 2,048 x 2,048 tokens, or as many tiles
 LARGEST = 1e37  # of scores and sums of values, which are computed in float32; it ends at 3.4e38

@@ -12,6 +12,7 @@ from .. import captures, uploads
 from ..events import CaptureChosen, Event
 from ..session import anew, follow, on
 from ..state import State
+from ..theme import MAX_UPLOAD
 from . import record_form
 
 
@@ -59,7 +60,7 @@ def _upload(kept: captures.Store) -> None:
         "Upload a capture (.safetensors or .npz)",
         key=key,
         on_change=on(key, took),
-        max_upload_size=uploads.MEGABYTES,
+        max_upload_size=MAX_UPLOAD,
         help="q, k and v of a model, as pattern-studio capture writes them (pattern-studio-capture/1). Nothing in the "
         "file is run; it stays in memory.",
     )

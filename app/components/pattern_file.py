@@ -13,6 +13,7 @@ from .. import uploads
 from ..events import Event, Opened
 from ..session import anew, on
 from ..state import State
+from ..theme import MAX_UPLOAD
 
 _KEY = "studio pattern file"
 CELLS = ("pair of tokens", "tile")
@@ -61,7 +62,7 @@ def render(state: State) -> None:
             "A pattern (.json, .npz, .safetensors) or a mask (.npy, .npz)",
             key=key,
             on_change=on(key, took),
-            max_upload_size=uploads.MEGABYTES,
+            max_upload_size=MAX_UPLOAD,
             help="What Pattern Studio exported, with its problem and block; or a mask, 1 where a query sees a key, "
             "[rows, keys] or [heads, rows, keys]. Undo brings back what was there.",
         )

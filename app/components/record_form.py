@@ -29,13 +29,17 @@ def render(kept: captures.Store) -> None:
         _field(kept, "tokens", st.number_input, "Tokens", min_value=1, max_value=recording.MAX_TOKENS, step=1)
     _field(kept, "text", st.text_area, "Text", height=80, placeholder="Nothing here: the text of the bundled capture")
     spec, name = kept.record, visitor()
+
+    def begin() -> None:
+        tasks().begin(name, KIND, 2, lambda task: recording.record(spec, task))
+
     st.button(
         "Record",
         key="record",
         disabled=not spec.folder.strip(),
         help="Loads the model on the CPU and lets it read the text once. No code of the folder runs; only safetensors "
         "weights are read.",
-        on_click=lambda: tasks().begin(name, KIND, 2, lambda task: recording.record(spec, task)),
+        on_click=begin,
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import streamlit as st
+from streamlit.components.v2 import component
 
 HEIGHT = 434  # pixels, without the words below: with them the page fits in 800
 
@@ -25,7 +25,7 @@ canvas:focus-visible {{ box-shadow: inset 0 0 0 2px var(--ps-accent); }}
 .tip[hidden] {{ display: none; }}
 .live {{ position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }}
 """
-_canvas = st.components.v2.component(
+_canvas = component(
     "pattern_studio_tile_map",
     html=_HTML,
     css=_CSS,

@@ -38,12 +38,16 @@ def _begin(spec: FitSpec) -> None:
     second = others.get(spec.held_out) if spec.held_out not in (LATER, NOTHING) else None
     if second is source:
         second = None
+
+    def begin() -> None:
+        tasks().begin(name, KIND, fitting.STEPS, lambda task: fitting.fit(spec, source, second, task))
+
     st.button(
         "Fit",
         type="primary",
         key="begin fit",
         width="stretch",
-        on_click=lambda: tasks().begin(name, KIND, fitting.STEPS, lambda task: fitting.fit(spec, source, second, task)),
+        on_click=begin,
     )
 
 

@@ -172,7 +172,9 @@ class BlockSparseMultiheadAttention(Adaptive, nn.MultiheadAttention):
         documents = document_table(docs)
         if source is self.source and self.adaptive:
             self._check_adaptive(documents, extra)
-            out, weights, lse = self._attend_chosen(q, k, v, masks, causal, alike, need_weights, dropout)
+            inputs = q, k, v, masks, causal, alike, need_weights, dropout
+            # torch leaves the type of a disabled method open
+            out, weights, lse = self._attend_chosen(*inputs)  # pyright: ignore[reportCallIssue]
         elif need_weights or masks.bias is not None:
             out, weights, lse = self._dense(source, q, k, v, masks, documents, causal, extra, dropout)
         else:

@@ -119,11 +119,11 @@ def embedding_loss(
     rows = torch.arange(len(left))
     scores = [SCALE * one @ other.T for one, other in ((left, right), (sparse_left, sparse_right))]  # [pairs, pairs]
     dense, sparse = (cross_entropy(each, rows, reduction="none") for each in scores)
-    hits = [float((each.argmax(1) == rows).double().mean()) for each in scores]
+    dense_hits, sparse_hits = (float((each.argmax(1) == rows).double().mean()) for each in scores)
     added = sparse - dense
     half = 1.96 * float(added.std()) / len(added) ** 0.5
     moved = torch.cat([left - sparse_left, right - sparse_right]).square().sum(1) / 2  # of unit vectors: 1 - cosine
     return EmbeddingReport(
         str(pattern), len(left), tokens, float(dense.mean()), float(sparse.mean()),
-        float(added.mean()) - half, float(added.mean()) + half, *hits, float(moved.mean()),
+        float(added.mean()) - half, float(added.mean()) + half, dense_hits, sparse_hits, float(moved.mean()),
     )  # fmt: skip

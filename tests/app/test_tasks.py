@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from threading import Event, Thread
 
 import pytest
@@ -60,6 +61,30 @@ def test_watching_leaves_other_threads_and_later_work_alone():
             torch.ones(1)
     assert seen == [1.0]
     assert float(torch.ones(1)) == 1.0
+
+
+def test_a_stop_on_the_way_into_or_out_of_no_grad_leaves_gradients_on():
+    def calls(limit: int) -> int:
+        """Torch calls that were looked at, where the visitor stops at one of them."""
+        task, looks = Task(1), 0
+        check = task.check
+
+        def count() -> None:
+            nonlocal looks
+            looks += 1
+            if looks == limit:
+                task.stop()
+            check()
+
+        task.check = count
+        with suppress(Stopped), task.watching(), torch.no_grad():
+            torch.ones(1)
+        assert torch.is_grad_enabled()
+        return looks
+
+    whole = calls(0)
+    assert whole == 3  # into no_grad, ones, and out again
+    assert all(calls(limit) >= limit for limit in range(1, whole + 1))
 
 
 def test_a_new_task_of_a_kind_stops_the_one_before_but_no_other():

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pattern_studio_app import captures, recording, uploads
+from pattern_studio_app import captures, recording, theme, uploads
 from pattern_studio_app.reading import MAX_TEXT
 from pattern_studio_app.record_spec import RecordSpec
 from pattern_studio_app.recording import layer_numbers, record, why_not
@@ -394,5 +394,5 @@ class TestPages:
 
 def test_streamlit_refuses_more_than_we_read():
     assert MAX_BYTES == 64 << 20
-    assert uploads.MEGABYTES == 64
+    assert theme.OPTIONS["server.maxUploadSize"] == 64
     assert len(toy().tokens) == TOKENS

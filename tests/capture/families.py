@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ FAMILIES: dict[str, tuple[Any, Any, bool, int, list[int]]] = {
 def build(family: str, attention: str = "sdpa") -> PreTrainedModel:
     kind, config, *_ = FAMILIES[family]
     torch.manual_seed(0)
-    model = kind._from_config(config, attn_implementation=attention)
+    model = kind._from_config(deepcopy(config), attn_implementation=attention)
     for parameter in model.parameters():  # the usual small weights give nearly uniform attention, which hides mistakes
         torch.nn.init.normal_(parameter, std=0.3)
     return model.eval()
