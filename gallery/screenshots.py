@@ -19,7 +19,11 @@ from benchmarks.served import chromium, served
 
 FOLDER = Path(__file__).parent / "screenshots"
 # What makes a page worth a look: the parameters of its address.
-SHOWN = {"compare": {"p": "causal & (window(255, 0) | sink(4))", "vs1": "causal & window(255, 0)"}}
+SHOWN = {
+    "compare": {"p": "causal & (window(255, 0) | sink(4))", "vs1": "causal & window(255, 0)"},
+    "reach": {"p": "causal & (window(255, 0) | sink(4))", "q": 8192, "bq": 64},
+    "performance": {"p": "causal & (window(1023, 0) | sink(4))", "q": 32768, "h": 16, "bq": 128, "bk": 128},
+}
 MINUTE = 60_000  # milliseconds, the most for measuring on a page
 
 
