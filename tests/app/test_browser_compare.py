@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 import pattern_studio as ps
-from tests.app.visit import opened, settled
+from tests.app.visit import FRESH, opened, settled
 
 pytestmark = pytest.mark.browser
 
@@ -71,7 +71,7 @@ def test_the_cursor_follows_the_keys_and_leaves_with_the_page(page: Page, addres
 
 def test_recall_against_density_or_cost(page: Page, address: str):
     compared(page, address, A, B, "causal & strided(9)")
-    chart = page.locator("[class*=st-key-tradeoff] .js-plotly-plot")
+    chart = page.locator(f"[class*=st-key-tradeoff]{FRESH} .js-plotly-plot")
     expect(chart.locator(".xtitle")).to_have_text("block density on the capture")
     expect(page.get_by_text("C: another pattern keeps no less for no more block density.")).to_be_visible()
     for name, title in (("cost", "forward pass of the problem"), ("token density", "token density of all pairs")):

@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 
 import pytest
 from pattern_studio_app import numbers
+from pattern_studio_app.components.map_panel import HINTS
 from playwright.sync_api import BrowserContext, Page, expect
 
 import pattern_studio as ps
@@ -26,6 +27,7 @@ def work(address: str, text: str, **more: object) -> str:
 def tool(page: Page, name: str) -> None:
     page.get_by_text(name, exact=True).click()
     expect(page.get_by_role("radio", name=name)).to_be_checked()
+    expect(page.get_by_text(HINTS[name.lower()])).to_be_visible()  # the map has its new tool by the end of this run
     settled(page)
 
 

@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 import pattern_studio as ps
 from pattern_studio.metrics import layout_cost
 from tests.app.test_performance import TEXT, data, linear, row
-from tests.app.visit import figure, opened, settled
+from tests.app.visit import FRESH, figure, opened, settled
 
 pytestmark = pytest.mark.browser
 
@@ -49,8 +49,8 @@ def test_results_are_chosen_and_a_file_of_ones_own_is_added(page: Page, address:
     expect(figure(page, "Measured: FlexAttention, compiled")).to_have_text("0.750 ms")
     layout = ps.lower(ps.parse(TEXT), q_len=4096, heads=16, block=128)
     expect(figure(page, "Predicted time")).to_have_text(milliseconds(0.5 + 4 * 128 * layout.tile_pairs / 200e9))
-    expect(page.locator(".legend .legendtext", has_text="this pattern, predicted")).to_be_visible()
-    expect(page.locator(".legend .legendtext", has_text="this pattern, measured")).to_be_visible()
+    for shown in ("predicted", "measured"):
+        expect(page.locator(f"{FRESH} .legend .legendtext", has_text=f"this pattern, {shown}")).to_be_visible()
 
     page.get_by_role("link", name="Reach").click()  # and back: card and file are still there
     expect(figure(page, "Layers to reach all")).to_be_visible()

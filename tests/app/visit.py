@@ -11,6 +11,10 @@ def opened(page: Page, address: str) -> Page:
     return page
 
 
+# While a page is drawn anew, Streamlit keeps what the last run drew beside its successor, marked as stale.
+FRESH = "[data-stale=false]"
+
+
 def settled(page: Page) -> None:
     """Wait until the page has been drawn to its end: a click on what is being replaced reaches nothing."""
     expect(page.locator(".stApp")).to_have_attribute("data-test-script-state", "notRunning")
@@ -25,7 +29,7 @@ def number(page: Page, label: str) -> Locator:
 
 
 def figure(page: Page, label: str) -> Locator:
-    metric = page.locator("[data-testid=stMetric]").filter(has=page.get_by_text(label, exact=True))
+    metric = page.locator(f"{FRESH} [data-testid=stMetric]").filter(has=page.get_by_text(label, exact=True))
     return metric.locator("[data-testid=stMetricValue]")
 
 
