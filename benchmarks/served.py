@@ -8,8 +8,8 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from playwright.sync_api import BrowserContext, sync_playwright
@@ -46,8 +46,10 @@ def served(folder: Path) -> Iterator[str]:
 
 
 @contextmanager
-def chromium(profile: Path, width: int = 1280, height: int = 800, scheme: str = "light") -> Iterator[BrowserContext]:
-    """A browser with a profile of its own, asking for the light or the dark theme.
+def browsers() -> Iterator[Callable[..., BrowserContext]]:
+    """Starts a browser for a profile's folder, with a window's width and height and a light or dark `scheme`.
+
+    Two browsers are two visitors. All are closed afterwards.
 
     Raises:
         StudioError: there is no chromium.
@@ -55,19 +57,28 @@ def chromium(profile: Path, width: int = 1280, height: int = 800, scheme: str = 
     path = shutil.which("chromium")
     if path is None:
         raise StudioError("expected chromium on the path, found none; apt-get install chromium")
-    with sync_playwright() as playwright:
-        context = playwright.chromium.launch_persistent_context(
-            profile,
-            executable_path=path,
-            args=FLAGS,
-            viewport={"width": width, "height": height},
-            color_scheme="dark" if scheme == "dark" else "light",
-        )
-        context.set_default_timeout(1000 * WAIT)
-        try:
-            yield context
-        finally:
-            context.close()
+    with sync_playwright() as playwright, ExitStack() as started:
+
+        def launch(profile: Path, width: int = 1280, height: int = 800, scheme: str = "light") -> BrowserContext:
+            context = playwright.chromium.launch_persistent_context(
+                profile,
+                executable_path=path,
+                args=FLAGS,
+                viewport={"width": width, "height": height},
+                color_scheme="dark" if scheme == "dark" else "light",
+            )
+            started.callback(context.close)
+            context.set_default_timeout(1000 * WAIT)
+            return context
+
+        yield launch
+
+
+@contextmanager
+def chromium(profile: Path, width: int = 1280, height: int = 800, scheme: str = "light") -> Iterator[BrowserContext]:
+    """One browser of `browsers`."""
+    with browsers() as launch:
+        yield launch(profile, width, height, scheme)
 
 
 def _wait_for(url: str, server: subprocess.Popen, log: Path) -> None:

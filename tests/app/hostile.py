@@ -56,7 +56,7 @@ def outside() -> bytes:
     """A zip file whose members would lie elsewhere, one of them as a link."""
     file = BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr("../../../tmp/evil.npy", npy(np.eye(2, dtype=bool)))
+        archive.writestr("../../../evil.npy", npy(np.eye(2, dtype=bool)))
         link = zipfile.ZipInfo("passwd")
         link.external_attr = 0o120777 << 16
         archive.writestr(link, "/etc/passwd")

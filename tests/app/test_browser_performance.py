@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 
 import pattern_studio as ps
 from pattern_studio.metrics import layout_cost
-from tests.app.test_performance import TEXT, data, linear, row
+from tests.app.timing_rows import TEXT, data, linear, row
 from tests.app.visit import FRESH, figure, opened, settled
 
 pytestmark = pytest.mark.browser

@@ -13,7 +13,8 @@ from pattern_studio_app.work import Work
 import gallery.matrix
 import pattern_studio as ps
 from pattern_studio.exporters import TARGETS, check, doctor
-from tests.app.test_pages import html, labelled, started, text_box
+from tests.app.drive import html, labelled
+from tests.app.test_pages import started, text_box
 
 TEXT = "causal & chunk(64)"
 

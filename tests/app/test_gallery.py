@@ -11,7 +11,8 @@ from pattern_studio_app.named import captured, named
 import gallery.build
 import gallery.named
 import pattern_studio as ps
-from tests.app.test_pages import html, labelled, started
+from tests.app.drive import html, labelled
+from tests.app.test_pages import started
 
 
 def titles(at) -> list[str]:

@@ -11,6 +11,7 @@ from streamlit.testing.v1 import AppTest
 import pattern_studio as ps
 from pattern_studio.metrics import layout_stats
 from pattern_studio.plot import Viewport
+from tests.app.drive import figures, html, labelled, settled
 
 
 def script() -> None:
@@ -34,14 +35,7 @@ def started(page: str | None = None, **params: str) -> AppTest:
         at.session_state["page"] = page
     for name, value in params.items():
         at.query_params[name] = value
-    at.run()
-    assert not at.exception
-    return at
-
-
-def labelled(elements, label: str):
-    (found,) = [element for element in elements if element.label == label]
-    return found
+    return settled(at)
 
 
 def text_box(at: AppTest):
@@ -52,14 +46,6 @@ def typed(at: AppTest, text: str) -> AppTest:
     text_box(at).set_value(text).run()
     assert not at.exception
     return at
-
-
-def figures(at: AppTest) -> dict[str, str]:
-    return {metric.label: metric.value for metric in at.metric}
-
-
-def html(at: AppTest) -> str:
-    return "".join(element.proto.body for element in at.get("html"))
 
 
 def expected(text: str, problem: ps.Problem, block=(64, 64)) -> dict[str, str]:

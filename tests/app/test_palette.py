@@ -10,7 +10,8 @@ from pattern_studio_app.state import State, reduce
 from pattern_studio_app.words import layer_cases
 
 import pattern_studio as ps
-from tests.app.test_pages import html, labelled, started, text_box
+from tests.app.drive import html, labelled
+from tests.app.test_pages import started, text_box
 
 
 def after(*events) -> State:

@@ -9,51 +9,21 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pattern_studio_app import numbers, timing_folder
+from pattern_studio_app import timing_folder
 from pattern_studio_app.components import speedup_plot
 from pattern_studio_app.components.time_panel import milliseconds
 from pattern_studio_app.events import PerformanceSet
-from pattern_studio_app.performance_view import KEPT, Given, PerformanceView
-from pattern_studio_app.prediction import MODEL_CARD, Subject, fitted, predicted
+from pattern_studio_app.performance_view import KEPT, Given
+from pattern_studio_app.prediction import MODEL_CARD, fitted, predicted
 from pattern_studio_app.state import State, reduce
-from pattern_studio_app.timing_file import MAX_BYTES, OtherStudyError, TimingFile, read
+from pattern_studio_app.timing_file import MAX_BYTES, OtherStudyError, read
 from pattern_studio_app.timings import measured
-from streamlit.testing.v1 import AppTest
 
 import pattern_studio as ps
 from pattern_studio.metrics import layout_cost
 from pattern_studio.metrics.cost import CALIBRATIONS
 from pattern_studio.plot.colours import DARK, LIGHT
-
-RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
-H100 = RESULTS / "2026-11-28-h100-d128.json"
-TEXT = "causal & window(1023, 0)"
-
-
-def row(**changes) -> dict:
-    """A row of a result, as benchmarks.run writes it; `S=1` and the like change its shape."""
-    shape = {"B": 1, "H": 16, "Hkv": 16, "S": 4096, "D": 128, "block": [128, 128]}
-    shape |= {name: changes.pop(name) for name in shape.keys() & changes.keys()}
-    return {
-        "card": "Card X", "torch": "2.11.0", "triton": "3.6.0", "date": "2026-11-28", "shape": shape,
-        "pattern": "random_0.10", "density": 0.1, "arm": "ours", "pass": "forward", "ms": 2.0, "tflops": 300.0,
-    } | changes  # fmt: skip
-
-
-def data(*rows: dict) -> bytes:
-    return json.dumps({"rows": rows}).encode()
-
-
-def linear(card: str = "Card X", call: float = 0.5, teraflops: float = 200.0, **changes) -> list[dict]:
-    """Cells of a card whose time is exactly a call and a speed, forward and backward, with dense beside them."""
-    rows = []
-    for direction, products in (("forward", 2), ("backward", 5)):
-        for density in (0.05, 0.1, 0.2, 0.4, 1.0):
-            ms = call + products * 2 * 128 * 16 * density * 4096**2 / (teraflops * 1e9)
-            dense = {"arm": "sdpa_cudnn", "pattern": "dense"} if density == 1 else {}
-            rows.append(row(card=card, density=density, ms=ms, **{"pass": direction} | dense | changes))
-    return rows
-
+from tests.app.timing_rows import H100, RESULTS, TEXT, data, linear, row, subject
 
 # Reading
 
@@ -183,11 +153,6 @@ def test_a_cell_that_was_timed_twice_stays_two_cells():
 # Predictions
 
 
-def subject(text: str = TEXT, card: str = MODEL_CARD, dim: int = 128, block: int = 128, q_len: int = 4096) -> Subject:
-    pattern = ps.parse(text)
-    return Subject(pattern, ps.lower(pattern, q_len=q_len, heads=16, block=block), dim, 16, card)
-
-
 @pytest.mark.parametrize("direction", ["forward", "backward"])
 def test_the_models_own_card_is_predicted_by_the_model(direction):
     asked = subject()
@@ -274,135 +239,3 @@ def test_the_picture_has_every_cell_its_line_and_the_stars(c):
 
 def test_a_time_reads_with_its_unit():
     assert (milliseconds(0.40665), milliseconds(1234.0)) == ("0.407 ms", "1.23 s")
-
-
-# The page
-
-
-def page() -> None:
-    from pattern_studio_app.pages import performance
-
-    performance.render()
-
-
-def started(**params: str) -> AppTest:
-    at = AppTest.from_function(page, default_timeout=120)
-    for name, value in params.items():
-        at.query_params[name] = value
-    return settled(at)
-
-
-def settled(at: AppTest) -> AppTest:
-    at.run()
-    assert not at.exception
-    return at
-
-
-def given_to(at: AppTest, *rows: dict) -> AppTest:
-    given_files = Given().taken("mine.json", data(*rows))
-    at.session_state["studio session"].happened(PerformanceSet("given", given_files))
-    return settled(at)
-
-
-def labelled(elements, label: str):
-    (found,) = (element for element in elements if element.label == label)
-    return found
-
-
-def html(at: AppTest) -> str:
-    return "".join(element.proto.body for element in at.get("html"))
-
-
-def figures(at: AppTest) -> dict[str, str]:
-    return {metric.label: metric.value for metric in at.metric}
-
-
-def test_the_page_shows_the_measured_cells_and_a_prediction_that_says_so():
-    at = started(p=TEXT, q="32768", h="16", bq="128", bk="128")
-    cost = layout_cost(subject(q_len=32768).layout, 128)
-    dense = min(
-        one.ms
-        for one in read(H100.read_bytes(), "x").rows
-        if (one.pattern, one.tokens, one.direction) == ("dense", 32768, "forward")
-    )
-    assert figures(at) == {
-        "Predicted time": milliseconds(cost.forward_ms),
-        "Predicted speed-up": f"{numbers.fraction(dense / cost.forward_ms)}x",
-    }
-    assert f"wrong by {numbers.percent(cost.forward_error)} in the median of cells that it was not fitted to" in html(
-        at
-    )
-    assert "Measured time: none, this pattern was not timed with these tensors." in html(at)
-    table = at.dataframe[0].value
-    assert len(table) == 11
-    assert set(table["tokens"]) == {32768}
-    labelled(at.selectbox, "Length").set_value(-1)
-    assert len(settled(at).dataframe[0].value) == 22
-    at.button_group[0].set_value("backward")
-    settled(at)
-    assert figures(at)["Predicted time"] == milliseconds(cost.backward_ms)
-    at.button_group[0].set_value("both")
-    assert figures(settled(at))["Predicted time"] == milliseconds(cost.forward_ms + cost.backward_ms)
-
-
-def test_dense_was_measured_and_both_names_are_shown():
-    at = started(p="dense", q="32768", h="16", bq="128", bk="128")
-    shown = figures(at)
-    assert {"Predicted time", "Measured: cuDNN, dense"} <= shown.keys()
-    assert shown["Measured: cuDNN, dense"] == "13.7 ms"
-    assert shown["Predicted time"] != shown["Measured: cuDNN, dense"]
-
-
-def test_results_of_another_card_are_chosen_and_predicted_from():
-    at = given_to(
-        started(p=TEXT, q="4096", h="16", bq="128", bk="128"), *linear(), row(pattern=TEXT, arm="flex", ms=0.75)
-    )
-    labelled(at.selectbox, "Card").set_value("Card X")
-    shown = figures(settled(at))
-    assert shown["Measured: FlexAttention, compiled"] == "0.750 ms"
-    assert shown["Predicted time"] == milliseconds(0.5 + 4 * 128 * subject(card="Card X").layout.tile_pairs / 200e9)
-    assert "fitted to 4 cells of Card X" in html(at)
-    assert "mine.json" in html(at)
-    at.button(key="forget results").click()
-    assert labelled(settled(at).selectbox, "Card").options == [MODEL_CARD]
-
-
-def test_what_cannot_be_told_is_not_told():
-    at = given_to(started(p=TEXT), *(row(arm="<script>alert(1)</script>", card="<b>X", D=80),))
-    labelled(at.selectbox, "Card").set_value("<b>X")
-    settled(at)
-    assert not at.metric
-    assert "Not predicted: too few cells of our kernels are known on &lt;b&gt;X." in html(at)
-    assert "<script>" not in html(at)
-    labelled(at.selectbox, "Head dim").set_value(64)
-    assert "Nothing was measured at D 64 on &lt;b&gt;X." in html(settled(at))
-
-
-def test_small_work_is_marked_as_an_extrapolation_without_a_speed_up():
-    at = started()
-    assert figures(at)["Predicted speed-up"] == "none"
-    assert "This is less or more work than any cell that was measured on the card: an extrapolation." in html(at)
-    assert "it is assumed that FLOPs cost the same here" in html(at)  # blocks of 64
-
-
-def test_a_bad_file_and_a_problem_that_is_none_are_said():
-    at = started(docs="1, 2")
-    assert "must add up to kv_len 1024" in html(at)
-    at.session_state["studio session"].happened(PerformanceSet("given", Given().taken("mine.json", b"PK")))
-    assert "mine.json: expected whole JSON, got something else" in html(settled(at))
-
-
-def test_without_any_results_the_page_says_what_to_do(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(timing_folder, "OWN", ())
-    at = started()
-    assert "Nothing was measured at D 64" in html(at)
-    assert "None are installed." in html(at)
-    assert "Predicted time" in figures(at)  # by the model, which needs no file
-
-
-def test_choices_survive_what_the_results_no_longer_have():
-    from pattern_studio_app.pages.performance import choices
-
-    file = TimingFile("x", read(data(row(), row(S=8192)), "x").rows)
-    assert choices(PerformanceView(card="gone", dim=96, tokens=7), (file,)).tokens == 8192
-    assert choices(PerformanceView(card="gone"), (file,)).card == "Card X"

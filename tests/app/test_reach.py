@@ -20,6 +20,7 @@ import pattern_studio as ps
 from pattern_studio.metrics import receptive_field
 from pattern_studio.plot.colours import DARK, LIGHT
 from tests import strategies
+from tests.app.drive import begun, figures, html, labelled, settled
 
 PRESET = "causal & (window(255, 0) | sink(4))"
 BY_LAYER = "layers({0: causal & window(3, 0), 1:3: sink(1), 3: empty})"
@@ -149,29 +150,7 @@ def page() -> None:
 
 
 def started(**params: str) -> AppTest:
-    at = AppTest.from_function(page, default_timeout=120)
-    for name, value in params.items():
-        at.query_params[name] = value
-    return settled(at)
-
-
-def settled(at: AppTest) -> AppTest:
-    at.run()
-    assert not at.exception
-    return at
-
-
-def labelled(elements, label: str):
-    (found,) = (element for element in elements if element.label == label)
-    return found
-
-
-def html(at: AppTest) -> str:
-    return "".join(element.proto.body for element in at.get("html"))
-
-
-def figures(at: AppTest) -> dict[str, str]:
-    return {metric.label: metric.value for metric in at.metric}
+    return begun(page, **params)
 
 
 def test_the_page_says_what_the_metric_says():

@@ -1,0 +1,123 @@
+"""The Performance page: what was measured and what is predicted, each under its own name."""
+
+from __future__ import annotations
+
+import pytest
+from pattern_studio_app import numbers, timing_folder
+from pattern_studio_app.components.time_panel import milliseconds
+from pattern_studio_app.events import PerformanceSet
+from pattern_studio_app.performance_view import Given, PerformanceView
+from pattern_studio_app.prediction import MODEL_CARD
+from pattern_studio_app.timing_file import TimingFile, read
+from streamlit.testing.v1 import AppTest
+
+from pattern_studio.metrics import layout_cost
+from tests.app.drive import begun, figures, html, labelled, settled
+from tests.app.timing_rows import H100, TEXT, data, linear, row, subject
+
+
+def page() -> None:
+    from pattern_studio_app.pages import performance
+
+    performance.render()
+
+
+def started(**params: str) -> AppTest:
+    return begun(page, **params)
+
+
+def given_to(at: AppTest, *rows: dict) -> AppTest:
+    given_files = Given().taken("mine.json", data(*rows))
+    at.session_state["studio session"].happened(PerformanceSet("given", given_files))
+    return settled(at)
+
+
+def test_the_page_shows_the_measured_cells_and_a_prediction_that_says_so():
+    at = started(p=TEXT, q="32768", h="16", bq="128", bk="128")
+    cost = layout_cost(subject(q_len=32768).layout, 128)
+    dense = min(
+        one.ms
+        for one in read(H100.read_bytes(), "x").rows
+        if (one.pattern, one.tokens, one.direction) == ("dense", 32768, "forward")
+    )
+    assert figures(at) == {
+        "Predicted time": milliseconds(cost.forward_ms),
+        "Predicted speed-up": f"{numbers.fraction(dense / cost.forward_ms)}x",
+    }
+    assert f"wrong by {numbers.percent(cost.forward_error)} in the median of cells that it was not fitted to" in html(
+        at
+    )
+    assert "Measured time: none, this pattern was not timed with these tensors." in html(at)
+    table = at.dataframe[0].value
+    assert len(table) == 11
+    assert set(table["tokens"]) == {32768}
+    labelled(at.selectbox, "Length").set_value(-1)
+    assert len(settled(at).dataframe[0].value) == 22
+    at.button_group[0].set_value("backward")
+    settled(at)
+    assert figures(at)["Predicted time"] == milliseconds(cost.backward_ms)
+    at.button_group[0].set_value("both")
+    assert figures(settled(at))["Predicted time"] == milliseconds(cost.forward_ms + cost.backward_ms)
+
+
+def test_dense_was_measured_and_both_names_are_shown():
+    at = started(p="dense", q="32768", h="16", bq="128", bk="128")
+    shown = figures(at)
+    assert {"Predicted time", "Measured: cuDNN, dense"} <= shown.keys()
+    assert shown["Measured: cuDNN, dense"] == "13.7 ms"
+    assert shown["Predicted time"] != shown["Measured: cuDNN, dense"]
+
+
+def test_results_of_another_card_are_chosen_and_predicted_from():
+    at = given_to(
+        started(p=TEXT, q="4096", h="16", bq="128", bk="128"), *linear(), row(pattern=TEXT, arm="flex", ms=0.75)
+    )
+    labelled(at.selectbox, "Card").set_value("Card X")
+    shown = figures(settled(at))
+    assert shown["Measured: FlexAttention, compiled"] == "0.750 ms"
+    assert shown["Predicted time"] == milliseconds(0.5 + 4 * 128 * subject(card="Card X").layout.tile_pairs / 200e9)
+    assert "fitted to 4 cells of Card X" in html(at)
+    assert "mine.json" in html(at)
+    at.button(key="forget results").click()
+    assert labelled(settled(at).selectbox, "Card").options == [MODEL_CARD]
+
+
+def test_what_cannot_be_told_is_not_told():
+    at = given_to(started(p=TEXT), *(row(arm="<script>alert(1)</script>", card="<b>X", D=80),))
+    labelled(at.selectbox, "Card").set_value("<b>X")
+    settled(at)
+    assert not at.metric
+    assert "Not predicted: too few cells of our kernels are known on &lt;b&gt;X." in html(at)
+    assert "<script>" not in html(at)
+    labelled(at.selectbox, "Head dim").set_value(64)
+    assert "Nothing was measured at D 64 on &lt;b&gt;X." in html(settled(at))
+
+
+def test_small_work_is_marked_as_an_extrapolation_without_a_speed_up():
+    at = started()
+    assert figures(at)["Predicted speed-up"] == "none"
+    assert "This is less or more work than any cell that was measured on the card: an extrapolation." in html(at)
+    assert "it is assumed that FLOPs cost the same here" in html(at)  # blocks of 64
+
+
+def test_a_bad_file_and_a_problem_that_is_none_are_said():
+    at = started(docs="1, 2")
+    assert "must add up to kv_len 1024" in html(at)
+    at.session_state["studio session"].happened(PerformanceSet("given", Given().taken("mine.json", b"PK")))
+    assert "mine.json: expected whole JSON, got something else" in html(settled(at))
+
+
+def test_without_any_results_the_page_says_what_to_do(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(timing_folder, "OWN", ())
+    at = started()
+    assert "Nothing was measured at D 64" in html(at)
+    assert "None are installed." in html(at)
+    assert "Predicted time" in figures(at)  # by the model, which needs no file
+
+
+def test_choices_survive_what_the_results_no_longer_have():
+    from pattern_studio_app.pages.performance import choices
+
+    file = TimingFile("x", read(data(row(), row(S=8192)), "x").rows)
+    assert choices(PerformanceView(card="gone", dim=96, tokens=7), (file,)).tokens == 8192
+    assert choices(PerformanceView(card="gone"), (file,)).card == "Card X"
