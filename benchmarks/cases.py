@@ -8,6 +8,8 @@ import numpy as np
 
 import pattern_studio as ps
 
+TEXT_LIMIT = 400  # characters: a drawn mask is thousands, and its hash tells it apart as well
+
 
 @dataclass(frozen=True)
 class Case:
@@ -26,6 +28,20 @@ class Case:
     def layout(self) -> ps.BlockLayout:
         """The lowered pattern."""
         return ps.lower(self.pattern, q_len=self.length, heads=self.heads, docs=self.docs, block=self.block)
+
+    def identity(self) -> dict[str, object]:
+        """What a row keeps so that the same pattern is found again: its hash, its canonical text where that is short.
+
+        >>> Case("w", 64, 1, 1, 64, (16, 16), ps.causal & ps.window(3, 0)).identity()["text"]
+        'causal & window(3, 0)'
+        """
+        text = str(self.pattern)
+        found: dict[str, object] = {"hash": self.pattern.hash}
+        if len(text) < TEXT_LIMIT:
+            found["text"] = text
+        if self.docs is not None:
+            found["docs"] = list(self.docs)
+        return found
 
 
 def random(density: float, length: int, heads: int, unit_q: int, unit_k: int) -> ps.Pattern:

@@ -86,7 +86,9 @@ def run_case(case: Case, arms: list[str], repeats: int, dense_done: set[tuple]) 
         "B": case.batch, "H": case.heads, "Hkv": case.kv_heads, "S": case.length, "D": case.dim,
         "block": list(case.block),
     }  # fmt: skip
+    identity = case.identity()
     for name, (_, times) in runs.items():
+        everything = name in DENSE and str(case.pattern) != "causal"  # ran without a pattern, so the row names none
         all_pairs = case.length**2 * case.heads / (2 if str(case.pattern) == "causal" else 1)
         pairs = all_pairs if name in DENSE else layout.tile_pairs
         for kind, products in (("forward", 4), ("backward", 10)):
@@ -94,7 +96,7 @@ def run_case(case: Case, arms: list[str], repeats: int, dense_done: set[tuple]) 
             rows.append(
                 {
                     "shape": shape,
-                    "pattern": "dense" if name in DENSE and str(case.pattern) != "causal" else case.name,
+                    "pattern": "dense" if everything else case.name, **({} if everything else identity),
                     "density": 1.0 if name in DENSE else density, "arm": name, "pass": kind, "ms": ms,
                     "tflops": products * case.dim * case.batch * pairs / ms / 1e9,
                 }
