@@ -3,17 +3,18 @@
 Writes gallery/claims/<date>.json and .md; minutes of work. Every pattern is static. `oracle` chose its tiles on the
 very text that it is measured on, head by head: no pattern with as many tiles keeps more mass. With `--model` the
 texts and the loss are those of benchmarks.predictors, of every layer, and `fitted` joins: tiles per head and layer
-fitted to one text, measured on another and their loss on a third. Its files end in the model's name.
+fitted to one text, measured on another and their loss on a third. Its files end in the model's name and are written
+anew after every cell: a run that was stopped goes on. Several can take some `--blocks` each, for `--join` to unite.
 """
 
 from __future__ import annotations
 
 import argparse
-import datetime
 import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -25,12 +26,14 @@ from pattern_studio.learned import fit_blocks
 from pattern_studio.metrics import analyze, block_mass
 
 from .predictors.studies import STUDIES, Study
+from .where import Clock, add_options, device_of, stamp
 
 DENSITIES = (0.50, 0.25, 0.10, 0.05, 0.02)
 FAMILIES = ("local_window", "dilated_sparse", "global_local", "oracle")
 BLOCKS = ((128, 128), (64, 64), (64, 8), (64, 1))
 PROMISED = {0.50: 0.99, 0.25: 0.98, 0.10: 0.95, 0.05: 0.93, 0.02: 0.90}  # the low end of the guide's table
 LOSS_BLOCK = (64, 64)
+SAME = ("model", "text", "tokens", "layers", "loss_text")  # of two files whose cells can be put together
 
 
 @dataclass(frozen=True)
@@ -197,22 +200,54 @@ def main() -> None:
     parser.add_argument("--loss-tokens", type=int, default=1024)
     parser.add_argument("--model", choices=STUDIES, help="a whole model with its loss, instead of a capture")
     parser.add_argument("--tokens", type=int, help="of each text of the model")
+    parser.add_argument("--blocks", nargs="+", default=[f"{a}x{b}" for a, b in BLOCKS], help="only these tiles")
+    parser.add_argument("--join", type=Path, nargs="+", help="only put the cells of these files into one")
+    add_options(parser)
     options = parser.parse_args()
+    clock, device = Clock(options.minutes), device_of(options)
+    machine = stamp(device)
+    name = f"{machine['date']}-{options.model}" if options.model else machine["date"]
+    if options.join:
+        _write(options.out / name, join([json.loads(path.read_text("utf-8")) for path in options.join]))
+        return
     study: Study | None = None
     if options.model:
         kind, usual = STUDIES[options.model]
-        study = kind(options.tokens or usual)
+        study = kind(options.tokens or usual, device, options.jargon)
         capture = study.capture
     else:
-        capture = bundled() if options.capture is None else Capture.load(options.capture)
+        capture = (bundled() if options.capture is None else Capture.load(options.capture)).to(device)
     families = (*FAMILIES[:-1], "fitted", FAMILIES[-1]) if study else FAMILIES
-    cells = []
-    for block in BLOCKS:
-        for density in DENSITIES:
-            for family in families:
-                cells.append(asdict(claim(family, density, block, capture, study)))
-                print(cells[-1], flush=True)
     said = study and study.said
+    values = {
+        "date": machine["date"],
+        "machine": machine,
+        "model": capture.model,
+        "text": capture.text,
+        "tokens": len(capture.tokens),
+        "layers": list(capture.layers),
+        "causal": capture.causal,
+        "families": families,
+        "loss_text": said,
+        "claims": [],
+    }
+    kept = options.out / f"{name}.json"
+    if kept.exists():
+        before = json.loads(kept.read_text("utf-8"))
+        if all(before.get(key) == values[key] for key in SAME):
+            values["claims"] = before["claims"]
+    cells, done = values["claims"], {_key(one) for one in values["claims"]}
+    blocks = [block for block in BLOCKS if f"{block[0]}x{block[1]}" in options.blocks]
+    for block, density, family in product(blocks, DENSITIES, families):
+        if (block, density, family) in done:
+            continue
+        if clock.over:
+            print(f"{options.minutes:g} minutes are over", flush=True)
+            break
+        cells.append(asdict(claim(family, density, block, capture, study)))
+        print(cells[-1], flush=True)
+        if study:
+            _write(options.out / name, values)
     if options.loss_text is not None:
         text = options.loss_text.read_text("utf-8")
         digest = hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -224,21 +259,35 @@ def main() -> None:
         for cell in cells:
             if cell["block"] == LOSS_BLOCK and (cell["density"], cell["family"]) in added:
                 cell["loss_added"], cell["loss_interval"] = added[cell["density"], cell["family"]]
-    date = datetime.date.today().isoformat()
-    values = {
-        "date": date,
-        "model": capture.model,
-        "text": capture.text,
-        "layers": list(capture.layers),
-        "causal": capture.causal,
-        "families": families,
-        "loss_text": said,
-        "claims": cells,
-    }
-    options.out.mkdir(parents=True, exist_ok=True)
-    name = f"{date}-{options.model}" if options.model else date
-    (options.out / f"{name}.json").write_text(json.dumps(values, indent=1, allow_nan=False) + "\n")
-    (options.out / f"{name}.md").write_text(to_markdown(values), encoding="utf-8")
+    _write(options.out / name, values | {"loss_text": said})
+
+
+def join(parts: list[dict]) -> dict:
+    """Files of one study as one, cells in their usual order; a StudioError where they are of different ones.
+
+    >>> one = {"model": "m", "text": "t", "tokens": 8, "layers": [0], "loss_text": None, "families": ["oracle"]}
+    >>> cell = {"block": [64, 64], "density": 0.5, "family": "oracle"}
+    >>> made = join([one | {"claims": [cell | {"density": 0.1}]}, one | {"claims": [cell]}])
+    >>> [each["density"] for each in made["claims"]]
+    [0.5, 0.1]
+    """
+    said = [[part[key] for key in SAME] for part in parts]
+    if any(one != said[0] for one in said):
+        raise ps.StudioError(f"expected files of one study, got {said}; join those of one model and text")
+    cells = {_key(cell): cell for part in parts for cell in part["claims"]}
+    order = product(BLOCKS, DENSITIES, parts[0]["families"])
+    return parts[0] | {"claims": [cells[key] for key in order if key in cells]}
+
+
+def _key(cell: dict) -> tuple[tuple[int, ...], float, str]:
+    return tuple(cell["block"]), cell["density"], cell["family"]
+
+
+def _write(stem: Path, values: dict) -> None:
+    """Both files: a name that ends in a date stays whole, as `with_suffix` would not leave it."""
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    stem.with_name(f"{stem.name}.json").write_text(json.dumps(values, indent=1, allow_nan=False) + "\n")
+    stem.with_name(f"{stem.name}.md").write_text(to_markdown(values), encoding="utf-8")
 
 
 if __name__ == "__main__":

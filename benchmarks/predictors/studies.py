@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -15,9 +16,11 @@ from pattern_studio.capture.record import record
 from pattern_studio.metrics.embedding import embed, embedding_loss
 from pattern_studio.metrics.loss import added_interval, position_losses
 
+from ..where import JARGON
 from .texts import SOURCE, chapters
 
 FIT, METRICS, LOSS = (1, 4), (4, 6), (6, 11)  # chapters, the last one not included
+CPU = torch.device("cpu")
 
 
 class Study(ABC):
@@ -36,17 +39,21 @@ class Study(ABC):
         """What the pattern adds on the third text: `added`, its interval `low`, `high`, and the dense loss."""
 
     @abstractmethod
-    def calibration(self, pattern: ps.Pattern, block: tuple[int, int], layer: int) -> float:
-        """What one layer under the pattern adds alone, on the text of the metrics."""
+    def calibration(self, pattern: ps.Pattern, block: tuple[int, int], layer: int | None) -> dict[str, float]:
+        """What one layer under the pattern (None: all) does on the text of the metrics.
+
+        `added` is the loss, `moved` how far what the model says moves, which is never below 0.
+        """
 
 
 class Decoder(Study):
     """SmolLM2-135M: next-token loss of the second half of the text."""
 
-    def __init__(self, tokens: int) -> None:
+    def __init__(self, tokens: int, device: torch.device = CPU, jargon: Path = JARGON) -> None:
         self.loaded = load_model("smollm2", head=True)
-        self.ids = {span: self.loaded.ids(chapters(*span), tokens) for span in (FIT, METRICS, LOSS)}
-        self.fitted, self.capture = self._capture(FIT), self._capture(METRICS)
+        self.loaded.model.to(device)
+        self.ids = {span: self.loaded.ids(chapters(*span, jargon), tokens) for span in (FIT, METRICS, LOSS)}
+        self.fitted, self.capture = (self._capture(span).to(device) for span in (FIT, METRICS))
         self.dense = {span: position_losses(self.loaded.model, self.ids[span], ps.dense, layers=[]) for span in
                       (METRICS, LOSS)}  # fmt: skip
         self.said = (
@@ -56,7 +63,7 @@ class Decoder(Study):
     def _capture(self, span: tuple[int, int]) -> Capture:
         return record(
             self.loaded.model,
-            {"input_ids": torch.tensor([self.ids[span]])},
+            {"input_ids": torch.tensor([self.ids[span]], device=self.loaded.model.device)},
             layers=range(self.loaded.model.config.num_hidden_layers),
             model_name=self.loaded.name,
             text=f"{SOURCE}, chapters {span[0]} on",
@@ -68,9 +75,11 @@ class Decoder(Study):
         low, high = added_interval(added)
         return {"added": float(added.mean()), "low": low, "high": high, "dense": float(self.dense[LOSS].mean())}
 
-    def calibration(self, pattern: ps.Pattern, block: tuple[int, int], layer: int) -> float:
-        sparse = position_losses(self.loaded.model, self.ids[METRICS], pattern, block=block, layers=[layer])
-        return float((sparse - self.dense[METRICS]).mean())
+    def calibration(self, pattern: ps.Pattern, block: tuple[int, int], layer: int | None) -> dict[str, float]:
+        layers = None if layer is None else [layer]
+        sparse = position_losses(self.loaded.model, self.ids[METRICS], pattern, block=block, layers=layers)
+        off = sparse - self.dense[METRICS]
+        return {"added": float(off.mean()), "moved": float(off.square().mean())}
 
 
 class Encoder(Study):
@@ -82,10 +91,11 @@ class Encoder(Study):
     PAIRS = 12
     target: ClassVar[str] = "drift"
 
-    def __init__(self, tokens: int) -> None:
+    def __init__(self, tokens: int, device: torch.device = CPU, jargon: Path = JARGON) -> None:
         self.loaded = load_model("minilm")
-        self.tokens = tokens
-        self.fitted, self.capture = self._capture(FIT), self._capture(METRICS)
+        self.loaded.model.to(device)
+        self.tokens, self.jargon = tokens, jargon
+        self.fitted, self.capture = (self._capture(span).to(device) for span in (FIT, METRICS))
         self.pairs = {span: self._passages(span) for span in (METRICS, LOSS)}
         self.dense = {span: self._embedded(span, None, (128, 128)) for span in (METRICS, LOSS)}
         self.said = (
@@ -98,7 +108,9 @@ class Encoder(Study):
 
         As many as the text has, up to `PAIRS`.
         """
-        first, *body, last = self.loaded.tokenizer(chapters(*span), truncation=False, verbose=False).input_ids
+        first, *body, last = self.loaded.tokenizer(
+            chapters(*span, self.jargon), truncation=False, verbose=False
+        ).input_ids
         size = self.tokens - 2
         pairs = min(self.PAIRS, len(body) // size // 2)
         return [[first, *body[at * size : (at + 1) * size], last] for at in range(2 * pairs)]
@@ -107,7 +119,7 @@ class Encoder(Study):
         ids = self._passages(span)[0]
         return record(
             self.loaded.model,
-            {"input_ids": torch.tensor([ids])},
+            {"input_ids": torch.tensor([ids], device=self.loaded.model.device)},
             layers=range(self.loaded.model.config.num_hidden_layers),
             model_name=self.loaded.name,
             text=f"{SOURCE}, chapters {span[0]} on",
@@ -123,9 +135,12 @@ class Encoder(Study):
         told = {"added": report.added, "low": report.added_low, "high": report.added_high, "dense": report.dense}
         return told | {"drift": report.drift}
 
-    def calibration(self, pattern: ps.Pattern, block: tuple[int, int], layer: int) -> float:
-        only = ps.layers({n: pattern if n == layer else ps.dense for n in self.capture.layers})
-        return embedding_loss(*self.dense[METRICS], *self._embedded(METRICS, only, block), only, self.tokens).drift
+    def calibration(self, pattern: ps.Pattern, block: tuple[int, int], layer: int | None) -> dict[str, float]:
+        only = pattern
+        if layer is not None:
+            only = ps.layers({n: pattern if n == layer else ps.dense for n in self.capture.layers})
+        report = embedding_loss(*self.dense[METRICS], *self._embedded(METRICS, only, block), only, self.tokens)
+        return {"added": report.added, "moved": report.drift}
 
 
 STUDIES = {"smollm2": (Decoder, 512), "minilm": (Encoder, 256)}

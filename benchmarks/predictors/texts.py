@@ -6,17 +6,18 @@ import gzip
 import re
 from pathlib import Path
 
-JARGON = Path("/usr/share/doc/jargon-text/jargon.txt.gz")
+from ..where import JARGON
+
 SOURCE = "Jargon File 4.4.7 (29 Dec 2003), public domain, Debian's jargon-text"
 
 
-def chapters(first: int, after: int) -> str:
+def chapters(first: int, after: int, jargon: Path = JARGON) -> str:
     """Chapters of the Jargon File from `first` up to, not including, `after`: a line for each paragraph.
 
     >>> join_paragraphs("Two\\nlines. \\n\\n Three \\n {words}.")
     'Two lines.\\n\\nThree words.'
     """
-    told = gzip.decompress(JARGON.read_bytes()).decode().replace("\N{NO-BREAK SPACE}", " ")
+    told = gzip.decompress(jargon.read_bytes()).decode().replace("\N{NO-BREAK SPACE}", " ")
     start, stop = (told.index(f"\nChapter {number}. ") for number in (first, after))
     return join_paragraphs(told[start:stop])
 

@@ -59,14 +59,14 @@ def fit_blocks(
     allowed, total = budget(density, tiling, sum(heads))
     if held_out is not None:
         _match(capture, held_out, numbers)
-    host = torch.device("cpu")
-    visible = tiling.visible(host)[0]
-    kept = tiling.sinks(host, whole("sinks", sinks, 0))[0]
-    kept = kept | tiling.diagonal(host)[0] if diagonal else kept
-    first, last = tiling.rows(host)
+    device = capture.layers[numbers[0]].q.device
+    visible = tiling.visible(device)[0]
+    kept = tiling.sinks(device, whole("sinks", sinks, 0))[0]
+    kept = kept | tiling.diagonal(device)[0] if diagonal else kept
+    first, last = tiling.rows(device)
     rows = (last - first + 1)[0, :, None]
     # [heads of all layers, q_blocks, kv_blocks]: mass summed over rows, below all others where nothing is visible.
-    mass = torch.cat([torch.from_numpy(block_mass(capture, number, shape)) for number in numbers])
+    mass = torch.cat([torch.from_numpy(block_mass(capture, number, shape)).to(device) for number in numbers])
     mass = torch.where(visible, mass * rows, -1)
     at_least = (visible.sum(1) * share("row_floor", row_floor) * density + 1e-9).floor().long()
     mask = _floors(mass, kept, at_least, int(share("head_floor", head_floor) * allowed / sum(heads)))
@@ -103,7 +103,7 @@ def fit_blocks(
 def _floors(mass: Tensor, kept: Tensor, at_least: Tensor, per_head: int) -> Tensor:
     """Protected tiles and what each row and head gets at least, bool as `mass`."""
     order = torch.sort(torch.where(kept, torch.inf, mass), dim=-1, descending=True, stable=True).indices
-    places = torch.arange(order.shape[-1]).expand_as(order)
+    places = torch.arange(order.shape[-1], device=order.device).expand_as(order)
     rank = torch.empty_like(order).scatter_(-1, order, places)
     mask = (rank < torch.maximum(at_least, kept.sum(1))[:, None]) & (mass >= 0)
     for head, one in enumerate(mask):  # a view: what is set in it is set in the mask

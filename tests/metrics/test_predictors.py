@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from itertools import islice
 from pathlib import Path
 from unittest import mock
 
@@ -17,10 +16,10 @@ from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
 import pattern_studio as ps
-from benchmarks.predictors.__main__ import row, sensitivity
+from benchmarks.predictors.__main__ import join, row, sensitivity
 from benchmarks.predictors.combined import layer_weighted_error
 from benchmarks.predictors.correlate import correlation, misled, spearman
-from benchmarks.predictors.patterns import Candidate, blocks, candidates
+from benchmarks.predictors.patterns import Candidate, blocks, recipes
 from benchmarks.predictors.studies import Study
 from benchmarks.predictors.table import newest, safest, study, to_markdown
 from benchmarks.predictors.texts import join_paragraphs
@@ -89,17 +88,28 @@ def test_patterns_are_many_distinct_and_the_same_every_time(causal):
     }
     capture = Capture(layers, "m", "t", ("x",) * tokens, 0.5, causal)
     with mock.patch("benchmarks.predictors.patterns.DENSITIES", (0.5, 0.25)):
-        found = list(candidates(capture, lambda line: None))
-        again = list(islice(candidates(capture, lambda line: None), 40))
-    assert len(found) > 60
+        planned, again = list(recipes(capture)), [one.made() for one in list(recipes(capture))[:3]]
+    found = []
+    for recipe in planned:
+        try:
+            found.append(recipe.made())
+        except ps.StudioError as error:
+            assert "tiles" in str(error)  # noqa: PT017 - the budget pays for none
+    assert len(found) > 50
     assert len(Counter(one.family for one in found)) >= 25
     assert {one.scope for one in found} == {"shared", "heads", "layers"}
     assert {one.block for one in found} == set(blocks(tokens).values())
-    assert [one.pattern.hash for one in again] == [one.pattern.hash for one in found[:40]]
+    assert [one.pattern.hash for one in again] == [one.made().pattern.hash for one in planned[:3]]
     for one in found:
         mask = ps.dense_mask(one.pattern, ps.Problem(tokens, heads=heads), block=one.block, layer=1)
         assert mask.any(-1).all(), one.family
         assert not causal or not np.triu(mask, 1).any(), one.family
+
+
+def test_every_recipe_has_a_key_of_its_own():
+    part = LayerCapture(*(torch.ones(1, 256, 4) for _ in range(3)))
+    planned = list(recipes(Capture({0: part}, "m", "t", ("x",) * 256, 0.5, True)))
+    assert len({one.key for one in planned}) == len(planned) > 110
 
 
 class Small(Study):
@@ -120,9 +130,10 @@ class Small(Study):
 
     def calibration(self, pattern, block, layer):
         dense, alone = (
-            position_losses(self.model, self.ids, pattern, block=block, layers=chosen) for chosen in ([], [layer])
+            position_losses(self.model, self.ids, pattern, block=block, layers=chosen)
+            for chosen in ([], None if layer is None else [layer])
         )
-        return float((alone - dense).mean())
+        return {"added": float((alone - dense).mean()), "moved": float((alone - dense).square().mean())}
 
 
 def test_a_row_and_the_sensitivity_of_layers():
@@ -137,11 +148,23 @@ def test_a_row_and_the_sensitivity_of_layers():
     assert figures["layers.error_max"] == max(found["layer_errors"])
     assert 0 < figures["rows.below_tenth"] <= figures["rows.below_half"] < 1
     known = sensitivity(small)
+    assert found["loss_on_metrics_text"]["added"] == pytest.approx(found["loss"]["added"])  # here they are one text
+    assert all(moved > 0 for moved in known["moved"])
+    heads = json.loads(found["heads"]["recall"])
+    assert np.mean(heads) == pytest.approx(figures["recall.mean"], abs=1e-4)
     assert len(known["added"]) == len(known["layer_errors"]) == len(found["layer_errors"]) == 3
     # The reference itself is predicted as the sum of what its layers cost.
     own = {"layer_errors": known["layer_errors"]}
     assert layer_weighted_error(own, known) == pytest.approx(sum(max(each, 0) for each in known["added"]))
     json.dumps([found, known], allow_nan=False)
+
+
+def test_parts_of_different_studies_do_not_join():
+    one = {"model": "m", "tokens": 8, "tokens_sha256": "0", "sensitivity": {}, "rows": []}
+    with pytest.raises(ps.StudioError, match="expected parts of one study"):
+        join([one, one | {"tokens": 16}])
+    with pytest.raises(ps.StudioError, match="with 0 such"):
+        join([one | {"sensitivity": None}])
 
 
 def test_the_safest_figure_is_the_one_whose_worst_correlation_is_best():
