@@ -9,11 +9,11 @@ from torch import Tensor
 
 from pattern_studio.errors import StudioError
 from pattern_studio.layout import BlockLayout
-from pattern_studio.learned import Narrowed
+from pattern_studio.learned import Narrowed, document_of
 from pattern_studio.problem import Problem, block_shape
 
 from .chosen import Chosen
-from .conditions import is_causal_table
+from .conditions import check_conditions, is_causal_table
 from .config import SparsePatternConfig
 from .content import ContentChoice
 from .dense import check_cells, dense_attention
@@ -105,12 +105,11 @@ class Adaptive(Reporting):
         assert self._content is not None  # asked for by adaptive modules only
         return self._content.choose(q, k, causal, narrowed)
 
-    def _check_adaptive(self, docs: Tensor | None, extra: int) -> None:
-        if docs is not None or extra:
-            what = "docs" if docs is not None else "the keys that add_bias_kv and add_zero_attn add"
+    def _check_adaptive(self, extra: int) -> None:
+        if extra:
             raise StudioError(
-                f"tiles chosen from content don't take {what}; give an attn_mask that keeps documents apart, or call "
-                "set_adaptive(False)"
+                "tiles chosen from content don't take the keys that add_bias_kv and add_zero_attn add; make the module "
+                "without them, or call set_adaptive(False)"
             )
 
     @torch.compiler.disable  # one clean break: what is chosen is data, and a plan is made of it
@@ -120,6 +119,7 @@ class Adaptive(Reporting):
         k: Tensor,
         v: Tensor,
         masks: Masks,
+        docs: Tensor | None,
         causal: bool,
         alike: bool,
         need_weights: bool,
@@ -127,10 +127,11 @@ class Adaptive(Reporting):
     ) -> tuple[Tensor, Tensor | None, Tensor]:
         """(out, probabilities or None, lse) under tiles that are chosen now."""
         masks, causal = _named(masks, causal, q.shape[2] == k.shape[2])
-        tiles, block = self._choose(q, k, causal, narrowed_by(masks, alike))
+        documents = documents_of(docs, q, k)
+        tiles, block = self._choose(q, k, causal, narrowed_by(masks, alike, documents))
         problem = Problem(q.shape[2], k.shape[2], heads=q.shape[1])
         keys = None if masks.padding is None else ~masks.padding
-        chosen = self._chosen = Chosen(tiles, problem, block, causal, keys, masks.allowed)
+        chosen = self._chosen = Chosen(tiles, problem, block, causal, keys, masks.allowed, documents)
         scale = 1 / math.sqrt(q.shape[3])
         if need_weights or masks.bias is not None:
             why = "need_weights=True" if masks.bias is None else "a float mask of other values than 0 and -inf"
@@ -145,9 +146,24 @@ class Adaptive(Reporting):
         return super()._latest_layout() if self._chosen is None else self._chosen.layout()
 
 
-def narrowed_by(masks: Masks, alike: bool) -> Narrowed | None:
-    """What masks leave, for a choice; None for no masks. In self-attention (`alike`) padding has no queries either."""
-    if masks.empty:
+def documents_of(docs: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
+    """Each position's document on q's device, int64 [1 or batch, kv_len], from lengths [1 or batch, documents].
+
+    Raises StudioError where they are not of as many items as q, or don't add up to k's length.
+    """
+    if docs is None:
+        return None
+    check_conditions(q.shape[0], q.shape[1], q.shape[2], k.shape[2], None, docs, None)
+    sums = docs.sum(1).tolist()
+    if set(sums) != {k.shape[2]}:
+        raise StudioError(f"document lengths must add up to kv_len {k.shape[2]}, got sums of {sums}; count every token")
+    return document_of(docs).to(q.device)
+
+
+def narrowed_by(masks: Masks, alike: bool, docs: Tensor | None = None) -> Narrowed | None:
+    """What masks and documents leave, for a choice; None for neither. In self-attention (`alike`) padding has no
+    queries either."""
+    if masks.empty and docs is None:
         return None
     keys = None if masks.padding is None else ~masks.padding
     pairs = masks.allowed
@@ -155,7 +171,7 @@ def narrowed_by(masks: Masks, alike: bool) -> Narrowed | None:
         seen = masks.bias != -torch.inf
         seen = seen.reshape((1,) * (4 - seen.ndim) + tuple(seen.shape))
         pairs = seen if pairs is None else pairs & seen
-    return Narrowed(keys, keys if alike else None, pairs)
+    return Narrowed(keys, keys if alike else None, pairs, docs)
 
 
 def _named(masks: Masks, causal: bool, square: bool) -> tuple[Masks, bool]:

@@ -12,13 +12,16 @@ from torch import Tensor
 from pattern_studio.errors import StudioError
 from pattern_studio.learned import BlockGate, Narrowed, live_mass, mass_loss
 
-from .adapting import narrowed_by
+from .adapting import documents_of, narrowed_by
+from .conditions import document_table
 from .content import ContentChoice
 from .masks import read_masks
 from .multihead import BlockSparseMultiheadAttention
 from .plan_cache import PlanCache
 from .projection import projected
 from .source import PatternSource
+
+Docs = Sequence[int] | Sequence[Sequence[int]] | Tensor | None  # lengths, for all items or for each
 
 
 @dataclass(frozen=True)
@@ -100,11 +103,12 @@ class AdaptiveBlockSparseMultiheadAttention(BlockSparseMultiheadAttention):
         average_attn_weights: bool = True,
         is_causal: bool = False,
         *,
-        docs: Sequence[int] | Sequence[Sequence[int]] | Tensor | None = None,
+        docs: Docs = None,
     ) -> tuple[Tensor, Tensor | None]:
         """(output, weights) as of nn.MultiheadAttention; weights are None unless asked for, which is not the default.
 
-        Without key and value they are the query. `docs` are refused: give an attn_mask.
+        Without key and value they are the query. `docs` are lengths of documents that lie one after another, as in
+        BlockSparseMultiheadAttention: neither the choice nor the attention looks from one into another.
         """
         key = query if key is None else key
         value = key if value is None else value
@@ -158,6 +162,7 @@ class AdaptiveBlockSparseMultiheadAttention(BlockSparseMultiheadAttention):
         key_padding_mask: Tensor | None = None,
         attn_mask: Tensor | None = None,
         is_causal: bool = False,
+        docs: Docs = None,
     ) -> Tensor:
         """KL(dense block mass || predicted) in nats, a scalar whose gradient reaches the gate alone.
 
@@ -165,7 +170,7 @@ class AdaptiveBlockSparseMultiheadAttention(BlockSparseMultiheadAttention):
         """
         key = query if key is None else key
         with torch.no_grad():
-            q, k, narrowed, causal = self._read(query, key, key_padding_mask, attn_mask, is_causal)
+            q, k, narrowed, causal = self._read(query, key, key_padding_mask, attn_mask, is_causal, docs)
             tiling = self.gate.tiling(q, k, causal)
             target = live_mass(q, k, tiling, scale=self.gate.scale, narrowed=narrowed)
         return mass_loss(self.gate(q, k, causal=causal, narrowed=narrowed), target)
@@ -179,16 +184,17 @@ class AdaptiveBlockSparseMultiheadAttention(BlockSparseMultiheadAttention):
         key_padding_mask: Tensor | None = None,
         attn_mask: Tensor | None = None,
         is_causal: bool = False,
+        docs: Docs = None,
     ) -> Kept:
         """What the choice for this input keeps, from the LSE of the chosen and of all keys. Waits for the device.
 
         Rows that see no key under the masks are not counted, nor, in self-attention, rows of padding.
         """
         key = query if key is None else key
-        options = {"key_padding_mask": key_padding_mask, "attn_mask": attn_mask, "is_causal": is_causal}
+        options = {"key_padding_mask": key_padding_mask, "attn_mask": attn_mask, "is_causal": is_causal, "docs": docs}
         everything = PatternSource("dense", block=self.source.block, cache=self.source.cache)
         kept, whole = (self._compute(s, query, key, key, **options)[1].double() for s in (self.source, everything))
-        q, k, narrowed, causal = self._read(query, key, key_padding_mask, attn_mask, is_causal)
+        q, k, narrowed, causal = self._read(query, key, key_padding_mask, attn_mask, is_causal, docs)
         seen = whole > -torch.inf
         if narrowed is not None and narrowed.rows is not None:
             seen = seen & narrowed.rows[:, None]
@@ -200,9 +206,15 @@ class AdaptiveBlockSparseMultiheadAttention(BlockSparseMultiheadAttention):
         return Kept(float(recall.mean()), float(torch.quantile(recall, 0.01)), float(share))
 
     def _read(
-        self, query: Tensor, key: Tensor, key_padding_mask: Tensor | None, attn_mask: Tensor | None, is_causal: bool
+        self,
+        query: Tensor,
+        key: Tensor,
+        key_padding_mask: Tensor | None,
+        attn_mask: Tensor | None,
+        is_causal: bool,
+        docs: Docs,
     ) -> tuple[Tensor, Tensor, Narrowed | None, bool]:
-        """q and k by head, what masks leave of them, and whether causality is left to us."""
+        """q and k by head, what masks and documents leave of them, and whether causality is left to us."""
         self._check(query, key, key)
         alike = query is key
         if query.ndim == 2:
@@ -212,7 +224,8 @@ class AdaptiveBlockSparseMultiheadAttention(BlockSparseMultiheadAttention):
             query, key = query.transpose(0, 1), key.transpose(0, 1)
         q, k, _ = projected(self, query, key, key)
         masks = read_masks(attn_mask, key_padding_mask, len(q), self.num_heads, q.shape[2], k.shape[2])
-        return q, k, narrowed_by(masks, alike), is_causal and attn_mask is None
+        documents = documents_of(document_table(docs), q, k)
+        return q, k, narrowed_by(masks, alike, documents), is_causal and attn_mask is None
 
     def _choose(self, q: Tensor, k: Tensor, causal: bool, narrowed: Narrowed | None) -> tuple[Tensor, tuple[int, int]]:
         chosen = self.gate.choose(

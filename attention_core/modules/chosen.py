@@ -24,7 +24,8 @@ class Chosen:
     """Tiles of one call, bool [batch, heads, q_blocks, kv_blocks]; under `causal` pairs of them with j <= i only.
 
     `keys` bool [batch, kv_len] and `pairs` bool [1 or batch, 1 or heads, q_len, kv_len] narrow them, True may
-    be used; None where there is nothing to say.
+    be used; `docs` int64 [1 or batch, kv_len] is each position's document, in rising order, of which a query
+    sees its own alone. None where there is nothing to say.
     """
 
     tiles: Tensor
@@ -33,13 +34,19 @@ class Chosen:
     causal: bool
     keys: Tensor | None = None
     pairs: Tensor | None = None
+    docs: Tensor | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing narrows the tiles."""
+        return self.keys is None and self.pairs is None and self.docs is None
 
     def plan(self) -> tuple[Plan, bool]:
         """The plan, and whether its heads are those of all batch items in turn.
 
         Without masks it is made on the device and nothing waits; masks are read on the host.
         """
-        if self.keys is None and self.pairs is None:
+        if self.whole:
             size = {"q_len": self.problem.q_len, "kv_len": self.problem.kv_len, "block": self.block}
             return plan_from_mask(self.tiles, **size, causal=self.causal), False
         return plan(self.layout(), self.tiles.device), True
@@ -47,7 +54,7 @@ class Chosen:
     def layout(self) -> BlockLayout:
         """The same as a layout of batch * heads heads. Waits for the device."""
         layout = BlockMask(self.tiles, self.problem, self.block, self.causal).layout()
-        return layout if self.keys is None and self.pairs is None else _cut(layout, self)
+        return layout if self.whole else _cut(layout, self)
 
     def allowed(self) -> Tensor:
         """The pairs, bool [batch, heads, q_len, kv_len]."""
@@ -59,6 +66,9 @@ class Chosen:
             table = table & (torch.arange(kv_len, device=table.device) <= row)
         if self.keys is not None:
             table = table & self.keys[:, None, None]
+        if self.docs is not None:
+            own = self.docs[:, self.problem.offset : self.problem.offset + q_len]
+            table = table & (own[:, None, :, None] == self.docs[:, None, None])
         return table if self.pairs is None else table & self.pairs
 
 
@@ -98,6 +108,7 @@ class _Masks:
         self.lengths = layout.problem.q_len, layout.problem.kv_len
         block_q, block_k = layout.block
         self.keys = self.table = None
+        self.docs = None if chosen.docs is None else chosen.docs.cpu().numpy()
         if chosen.keys is not None:
             self.keys = _padded(chosen.keys.cpu().numpy(), (block_k,))  # [batch, kv_blocks, block_k]
         if chosen.pairs is not None:
@@ -115,6 +126,10 @@ class _Masks:
             count = self.table.sum((3, 5))[item, head, row, column]
             some = some & (count > 0)
             whole = whole & (count == self._extent(row, 0) * self._extent(column, 1))
+        if self.docs is not None:
+            (first, last), (low, high) = self._documents(item, row, 0), self._documents(item, column, 1)
+            some = some & (low <= last) & (high >= first)
+            whole = whole & (first == high) & (low == last)
         return some, whole
 
     def pairs(self, item: NDArray, head: NDArray, row: NDArray, column: NDArray) -> NDArray[np.bool_]:
@@ -127,9 +142,24 @@ class _Masks:
             out &= j[:, None] <= i[:, :, None] + self.offset
         if self.keys is not None:
             out &= self.keys[item, column][:, None]
+        if self.docs is not None:
+            own, theirs = self._document(item, i + self.offset), self._document(item, j)
+            out &= own[:, :, None] == theirs[:, None]
         if self.table is not None:
             out &= self.table[item % self.table.shape[0], head % self.table.shape[1], row, :, column]
         return out
+
+    def _documents(self, item: NDArray, block: NDArray, side: int) -> tuple[NDArray, NDArray]:
+        """The first and the last document of blocks of rows (side 0) or keys."""
+        first = block * self.block[side] + (self.offset if side == 0 else 0)
+        last = first + self._extent(block, side) - 1
+        return self._document(item[:, None], first[:, None])[:, 0], self._document(item[:, None], last[:, None])[:, 0]
+
+    def _document(self, item: NDArray, position: NDArray) -> NDArray:
+        """Each position's document; positions beyond the last count as it, and are left out by who asks."""
+        assert self.docs is not None  # asked for where there are some
+        item = item.reshape(-1, 1) % len(self.docs)
+        return self.docs[item, np.minimum(position, self.docs.shape[1] - 1)]
 
     def _extent(self, block: NDArray, side: int) -> NDArray:
         """Rows, or keys, of a block that exist."""

@@ -171,8 +171,8 @@ class BlockSparseMultiheadAttention(Adaptive, nn.MultiheadAttention):
         dropout = self.dropout if training else 0.0
         documents = document_table(docs)
         if source is self.source and self.adaptive:
-            self._check_adaptive(documents, extra)
-            inputs = q, k, v, masks, causal, alike, need_weights, dropout
+            self._check_adaptive(extra)
+            inputs = q, k, v, masks, documents, causal, alike, need_weights, dropout
             # torch leaves the type of a disabled method open
             out, weights, lse = self._attend_chosen(*inputs)  # pyright: ignore[reportCallIssue]
         elif need_weights or masks.bias is not None:

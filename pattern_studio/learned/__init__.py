@@ -15,7 +15,7 @@ from .fitted import Fitted, Measured
 from .gate import BlockGate
 from .live_mass import live_mass
 from .mean_query import mean_query
-from .narrowed import Narrowed
+from .narrowed import Narrowed, document_of
 from .pooled import pooled
 from .probes import Lines, probe_lines, probes
 from .schedule import DensitySchedule
@@ -45,6 +45,7 @@ __all__ = [
     "by_head",
     "calibrate",
     "distill",
+    "document_of",
     "fit_blocks",
     "fit_family",
     "live_mass",

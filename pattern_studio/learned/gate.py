@@ -186,8 +186,16 @@ class BlockGate(nn.Module):
         row = real.last_rows(fine, device).clamp(min=0)[..., None]
         key = torch.arange(fine.kv_blocks, device=device) * fine.block[1]
         apart = (row - key).abs().float()
-        first = (key == 0).float().expand_as(apart)
+        begins = (key == 0)[None] if real.docs is None else _pooled_any(real.starts(), fine)
+        first = begins[:, None].float().expand(max(len(begins), len(apart)), *apart.shape[1:])
+        apart = apart.expand_as(first)
         return torch.stack([apart.add(1).log2() / 8, *(torch.exp(-apart / reach) for reach in REACHES), first], -1)
+
+
+def _pooled_any(positions: Tensor, fine: Tiling) -> Tensor:
+    """Whether a pool of keys holds a True, bool [items, cols]."""
+    size = fine.block[1]
+    return pad(positions, (0, -positions.shape[1] % size)).unflatten(1, (-1, size)).any(-1)
 
 
 def largest_divisor(size: int, most: int) -> int:

@@ -18,6 +18,8 @@ class Narrowed:
 
     keys: bool [1 or batch, kv_len]; rows: bool [1 or batch, q_len]; True takes part, the rest is padding.
     pairs: bool [1 or batch, 1 or heads, q_len, kv_len], True may attend.
+    docs: int64 [1 or batch, kv_len], each position's document, of which a query sees its own alone. It is read a
+    block of queries at a time, never as a table of pairs.
 
     Raises StudioError for another dtype or number of dimensions.
 
@@ -29,6 +31,7 @@ class Narrowed:
     keys: Tensor | None = None
     rows: Tensor | None = None
     pairs: Tensor | None = None
+    docs: Tensor | None = None
 
     def __post_init__(self) -> None:
         for name, dims in (("keys", 2), ("rows", 2), ("pairs", 4)):
@@ -38,6 +41,11 @@ class Narrowed:
                     f"{name} must be bool with {dims} dimensions, True takes part, got {table.dtype} "
                     f"{list(table.shape)}"
                 )
+        if self.docs is not None and (self.docs.dtype != torch.int64 or self.docs.ndim != 2):
+            raise StudioError(
+                f"docs must be int64 with 2 dimensions, a document for each position, got {self.docs.dtype} "
+                f"{list(self.docs.shape)}; document_of(lengths) makes it of lengths"
+            )
 
     @classmethod
     def of_lengths(cls, lengths: Tensor | None, tiling: Tiling) -> Narrowed:
@@ -50,6 +58,13 @@ class Narrowed:
 
     def visible(self, tiling: Tiling, device: torch.device | None = None) -> Tensor:
         """Tiles that hold a pair that takes part, bool [1 or batch, 1 or heads, q_blocks, kv_blocks]."""
+        if self.docs is not None:
+            tall = tiling.block[0]
+            parts = [
+                _any(self.allowed(tiling, self.docs.device, first, min(first + tall, tiling.q_len)), tiling.block)
+                for first in range(0, tiling.q_len, tall)
+            ]
+            return torch.cat(parts, 2)
         if self.pairs is not None:
             return _any(self.allowed(tiling, self.pairs.device), tiling.block)
         given = self.keys if self.keys is not None else self.rows
@@ -78,10 +93,18 @@ class Narrowed:
         return pad(rows, (0, -tiling.q_len % tiling.block[0])).unflatten(-1, (tiling.q_blocks, tiling.block[0])).sum(-1)
 
     def sinks(self, tiling: Tiling, tokens: int, device: torch.device) -> Tensor:
-        """Tiles of each item's first `tokens` keys that take part, bool [1 or batch, 1, 1, kv_blocks]."""
+        """Tiles of the first `tokens` keys of each item or document that take part, bool [1 or batch, 1, 1, kv_blocks]."""
         keys = torch.ones(1, tiling.kv_len, dtype=torch.bool, device=device) if self.keys is None else self.keys
-        first = keys & (keys.cumsum(-1) <= tokens)
+        count = keys.cumsum(-1)
+        if self.docs is not None:  # counted anew from each document's first position on
+            count = count - torch.where(self.starts(), count - keys.long(), 0).cummax(-1).values
+        first = keys & (count <= tokens)
         return _any(first[:, None, None], (1, tiling.block[1]))
+
+    def starts(self) -> Tensor:
+        """Whether a document begins at a position, bool [1 or batch, kv_len]; `docs` must be given."""
+        assert self.docs is not None
+        return torch.cat([torch.ones_like(self.docs[:, :1], dtype=torch.bool), self.docs.diff(dim=1) != 0], 1)
 
     def allowed(self, tiling: Tiling, device: torch.device, first: int = 0, stop: int | None = None) -> Tensor:
         """Pairs of query rows `first` to `stop` that take part, bool [1 or batch, 1 or heads, rows, kv_len]."""
@@ -93,7 +116,25 @@ class Narrowed:
             table = table & self.keys[:, None, None]
         if self.rows is not None:
             table = table & self.rows[:, None, first:stop, None]
+        if self.docs is not None:
+            own = self.docs[:, first + tiling.offset : stop + tiling.offset]
+            table = table & (own[:, None, :, None] == self.docs[:, None, None])
         return table if self.pairs is None else table & self.pairs[:, :, first:stop]
+
+
+def document_of(lengths: Tensor) -> Tensor:
+    """Each position's document, int64 [items, tokens], from lengths int64 [items, documents] of one sum.
+
+    Raises StudioError where a length is below 0 or the items' sums differ.
+
+    >>> document_of(torch.tensor([[2, 0, 1], [1, 2, 0]])).tolist()
+    [[0, 0, 2], [0, 1, 1]]
+    """
+    sums = lengths.sum(1)
+    if (lengths < 0).any() or (sums != sums[:1]).any():
+        raise StudioError(f"document lengths must be at least 0 and of one sum for all items, got {lengths.tolist()}")
+    number = torch.arange(lengths.shape[1], device=lengths.device)
+    return torch.stack([torch.repeat_interleave(number, each) for each in lengths])
 
 
 _FAR = 2**40  # beyond any position

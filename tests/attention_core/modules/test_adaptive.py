@@ -6,8 +6,13 @@ import pytest
 import torch
 from torch import nn
 
-from attention_core import AdaptiveBlockSparseMultiheadAttention, create_adaptive_sparse_multihead_attention
+from attention_core import (
+    AdaptiveBlockSparseMultiheadAttention,
+    BlockSparseMultiheadAttention,
+    create_adaptive_sparse_multihead_attention,
+)
 from pattern_studio import StudioError
+from pattern_studio.learned import Narrowed
 
 from .pairs import projected
 
@@ -125,8 +130,68 @@ def test_what_it_refuses():
         ours.set_adaptive(False)
     with pytest.raises(StudioError, match="takes no pattern, got causal; make a BlockSparseMultiheadAttention"):
         ours.set_pattern("causal")
-    with pytest.raises(StudioError, match="don't take docs; give an attn_mask that keeps documents apart"):
-        ours(x, docs=[20, 25])
+    with pytest.raises(StudioError, match=r"document lengths must add up to kv_len 45, got sums of \[44\]"):
+        ours(x, docs=[20, 24])
+    with pytest.raises(StudioError, match="docs must be one list of lengths or one for each of 2 items, got 3"):
+        ours(x, docs=[[45]] * 3)
+    with pytest.raises(StudioError, match="document lengths must be at least 0"):
+        ours(x, docs=[50, -5])
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("budget", [{"density": None, "quality_threshold": 0.6}, {"density": 0.5}])
+def test_documents_are_a_mask_that_keeps_them_apart(causal, budget):
+    ours, x = module(**budget).double(), tokens().double()
+    packed = [[20, 0, 25], [7, 30, 8]]
+    number = torch.tensor([[0] * 20 + [2] * 25, [0] * 7 + [1] * 30 + [2] * 8])
+    apart = number[:, :, None] != number[:, None]
+    apart = (apart | torch.ones(45, 45).triu(1).bool()) if causal else apart
+    q, k, v = projected(ours, x)
+    tiles, _ = ours._choose(q, k, causal, Narrowed(docs=number))
+    allowed = tiles.repeat_interleave(8, 2).repeat_interleave(4, 3)[:, :, :45, :45] & ~apart[:, None]
+    assert 0 < allowed.sum() < (~apart).sum() * 4  # some pairs of documents are not chosen
+    scores = (q @ k.mT * ours.head_dim**-0.5).masked_fill(~allowed, -torch.inf)
+    want = ours.out_proj((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+    got, weights = ours(x, docs=packed, is_causal=causal, need_weights=True, average_attn_weights=False)
+    torch.testing.assert_close(got, want)
+    assert not weights[~allowed].any()
+    got, _ = ours(x, docs=torch.tensor(packed), is_causal=causal)
+    torch.testing.assert_close(got, want)
+    # A first key of every document is protected, so with an own sink the recall is that of the chosen alone.
+    kept = ours.measured(x, docs=packed, is_causal=causal)
+    dense = (q @ k.mT * ours.head_dim**-0.5).masked_fill(apart[:, None], -torch.inf).softmax(-1)
+    assert kept.recall == pytest.approx((dense * allowed).sum(-1).mean().item(), abs=1e-5)
+    loss = ours.gate_loss(x, docs=packed, is_causal=causal)
+    assert loss > 0
+    loss.backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in ours.gate.parameters())
+
+
+def test_documents_that_fit_the_tiles_equal_running_alone():
+    ours, x = module(density=None, quality_threshold=0.5).double(), tokens(48, 1).double()
+    with torch.no_grad():  # a gate that has learned: every feature counts
+        for p in ours.gate.parameters():
+            p.add_(torch.randn(p.shape, generator=torch.Generator().manual_seed(2), dtype=p.dtype) * 0.3)
+    together, _ = ours(x, docs=[16, 32], is_causal=True)
+    assert ours.get_performance_stats()["block_density"] < 1
+    for part in (slice(0, 16), slice(16, 48)):
+        alone, _ = ours(x[:, part].clone(), is_causal=True)
+        torch.testing.assert_close(together[:, part], alone)
+    fixed = BlockSparseMultiheadAttention(32, 4, batch_first=True, pattern="causal", block=8, dtype=torch.float64)
+    fixed.set_adaptive(quality_threshold=0.5)
+    together, _ = fixed(x, x, x, docs=[16, 32], is_causal=True, need_weights=False)
+    for part in (slice(0, 16), slice(16, 48)):
+        own = x[:, part].clone()
+        torch.testing.assert_close(together[:, part], fixed(own, own, own, is_causal=True, need_weights=False)[0])
+
+
+def test_documents_with_padding():
+    ours, x = module(density=None, quality_threshold=0.5).double(), tokens(48, 1).double()
+    padding = torch.arange(48)[None] >= 40
+    out, _ = ours(x, docs=[16, 24, 8], key_padding_mask=padding, is_causal=True)
+    alone, _ = ours(x[:, :40].clone(), docs=[16, 24], is_causal=True)
+    torch.testing.assert_close(out[:, :40], alone)
+    torch.testing.assert_close(out[:, 40:], ours.out_proj.bias.expand(1, 8, -1))
 
 
 def test_the_budget_can_change_and_is_reported():
