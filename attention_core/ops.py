@@ -15,6 +15,7 @@ from pattern_studio.errors import StudioError
 
 from .kernels import blocked, fused, reference
 from .kernels.dropout import Dropout
+from .kernels.eager import nobody_looks
 from .kernels.hopper import serves as hopper
 from .kernels.runs import KeyRuns
 from .kernels.triton.lists import TileLists
@@ -23,6 +24,7 @@ from .plan import Plan
 BACKENDS = ("hopper", "triton", "blocked", "reference")
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 REFERENCE_CELLS = 2**30  # scores that the dense reference may build
+KINDS = 64  # of calls that a plan remembers to have checked
 
 
 @overload
@@ -117,30 +119,56 @@ def block_sparse_attention(
             f"plan must be a Plan, got {type(plan).__name__}; "
             "make one with attention_core.plan(layout, device=q.device)"
         )
-    _check_tensors(q, k, v, plan)
-    q, k, v = _one_dtype(q, k, v)
-    _check_shapes(q, k, v, plan)
-    scale = 1 / math.sqrt(q.shape[3]) if scale is None else _finite(scale)
-    dropout = _dropout(dropout_p, seed, q)
+    kind = _kind(q, k, v, scale, backend, deterministic, dropout_p)
+    known = None if kind is None else _known(plan).get(kind)
+    if known is None:
+        _check_tensors(q, k, v, plan)
+        q, k, v = _one_dtype(q, k, v)
+        _check_shapes(q, k, v, plan)
+        scale = 1 / math.sqrt(q.shape[3]) if scale is None else _finite(scale)
+        dropout = _dropout(dropout_p, seed, q)
+        chosen = _automatic(q, v, plan, dropout) if backend == "auto" else backend
+        _check_served(chosen, q, v, plan, deterministic, dropout)
+        if kind is not None:
+            if len(_known(plan)) >= KINDS:
+                _known(plan).clear()
+            _known(plan)[kind] = chosen, scale
+    else:
+        chosen, scale = known
+        if kind[0] is not None:
+            q, k, v = _cast(q, k, v, kind[0])
+        dropout = None if dropout_p == 0 and seed is None else _dropout(dropout_p, seed, q)
 
-    chosen = _automatic(q, v, plan, dropout) if backend == "auto" else backend
     if chosen == "hopper":
-        out, lse = _hopper(q, k, v, plan, scale, deterministic, dropout)
+        out, lse = _hopper(q, k, v, plan, scale, deterministic)
     elif chosen == "triton":
         out, lse = _fused(q, k, v, plan, scale, deterministic, dropout)
     elif chosen == "blocked":
-        if deterministic and q.is_cuda:
-            raise StudioError(
-                "backend 'blocked' adds K and V gradients in no fixed order on CUDA, but deterministic=True was "
-                "asked for; use backend='triton'"
-            )
         out, lse = _plain(blocked.attention, q, k, v, plan, scale, dropout)
-    elif chosen == "reference":
-        _check_dense_fits(q, plan)
-        out, lse = _plain(_dense, q, k, v, plan, scale, dropout)
     else:
-        raise StudioError(f"backend must be one of auto, {', '.join(BACKENDS)}, got {backend!r}")
+        out, lse = _plain(_dense, q, k, v, plan, scale, dropout)
     return (out, lse) if return_lse else out
+
+
+def _kind(
+    q: Tensor, k: Tensor, v: Tensor, scale: object, backend: object, deterministic: bool, dropout_p: object
+) -> tuple | None:
+    """All that the checks and the choice of a backend follow from, autocast's dtype first; None: check every time."""
+    if not nobody_looks(q, k, v) or type(backend) is not str or type(dropout_p) is not float:
+        return None
+    if scale is not None and type(scale) is not float:
+        return None
+    device = q.device
+    autocast = torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else None
+    return (
+        autocast, device, q.shape, q.dtype, q.layout, k.device, k.shape, k.dtype, k.layout,
+        v.device, v.shape, v.dtype, v.layout, scale, backend, bool(deterministic), dropout_p > 0, hopper.CHOSEN_BY_AUTO,
+    )  # fmt: skip
+
+
+def _known(plan: Plan) -> dict[tuple, tuple[str, float]]:
+    """Backend and scale of the kinds of calls that this plan has served."""
+    return vars(plan).setdefault("_known", {})
 
 
 def _automatic(q: Tensor, v: Tensor, plan: Plan, dropout: Dropout | None) -> str:
@@ -150,24 +178,39 @@ def _automatic(q: Tensor, v: Tensor, plan: Plan, dropout: Dropout | None) -> str
     return "triton" if q.is_cuda and fused.obstacle(q, v, plan.block) is None else "blocked"
 
 
+def _check_served(
+    chosen: object, q: Tensor, v: Tensor, plan: Plan, deterministic: bool, dropout: Dropout | None
+) -> None:
+    if chosen == "hopper":
+        reason = hopper.obstacle(q, v, plan.block, dropout is not None)
+        if reason is not None:
+            raise StudioError(f"backend 'hopper' can't serve this: {reason}; use backend='triton' or 'auto'")
+    elif chosen == "triton":
+        reason = fused.obstacle(q, v, plan.block)
+        if reason is not None:
+            raise StudioError(f"backend 'triton' can't serve this: {reason}; use backend='blocked' or 'auto'")
+    elif chosen == "blocked":
+        if deterministic and q.is_cuda:
+            raise StudioError(
+                "backend 'blocked' adds K and V gradients in no fixed order on CUDA, but deterministic=True was "
+                "asked for; use backend='triton'"
+            )
+    elif chosen == "reference":
+        _check_dense_fits(q, plan)
+    else:
+        raise StudioError(f"backend must be one of auto, {', '.join(BACKENDS)}, got {chosen!r}")
+
+
 def _fused(
     q: Tensor, k: Tensor, v: Tensor, plan: Plan, scale: float, deterministic: bool, dropout: Dropout | None
 ) -> tuple[Tensor, Tensor]:
-    reason = fused.obstacle(q, v, plan.block)
-    if reason is not None:
-        raise StudioError(f"backend 'triton' can't serve this: {reason}; use backend='blocked' or 'auto'")
     from .kernels.triton.op import attention
 
     q, scale = _positive(q, scale)
     return attention(q, k, v, plan.by_query, _transposed(plan, deterministic), scale, dropout)
 
 
-def _hopper(
-    q: Tensor, k: Tensor, v: Tensor, plan: Plan, scale: float, deterministic: bool, dropout: Dropout | None
-) -> tuple[Tensor, Tensor]:
-    reason = hopper.obstacle(q, v, plan.block, dropout is not None)
-    if reason is not None:
-        raise StudioError(f"backend 'hopper' can't serve this: {reason}; use backend='triton' or 'auto'")
+def _hopper(q: Tensor, k: Tensor, v: Tensor, plan: Plan, scale: float, deterministic: bool) -> tuple[Tensor, Tensor]:
     from .kernels.hopper.op import attention
 
     q, scale = _positive(q, scale)
@@ -227,14 +270,17 @@ def _one_dtype(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]
     """Cast as autocast asks, then insist on one supported dtype."""
     kind = q.device.type
     if torch.is_autocast_enabled(kind):
-        wanted = torch.get_autocast_dtype(kind)
-        q, k, v = (x.to(wanted) if x.is_floating_point() and x.dtype != torch.float64 else x for x in (q, k, v))
+        q, k, v = _cast(q, k, v, torch.get_autocast_dtype(kind))
     got = ", ".join(f"{name} {str(x.dtype).removeprefix('torch.')}" for name, x in (("q", q), ("k", k), ("v", v)))
     if not q.dtype == k.dtype == v.dtype:
         raise StudioError(f"q, k and v must have one dtype, got {got}; cast them or use torch.autocast")
     if q.dtype not in DTYPES:
         raise StudioError(f"q, k and v must be float16, bfloat16, float32 or float64, got {got}; cast them")
     return q, k, v
+
+
+def _cast(q: Tensor, k: Tensor, v: Tensor, wanted: torch.dtype) -> tuple[Tensor, ...]:
+    return tuple(x.to(wanted) if x.is_floating_point() and x.dtype != torch.float64 else x for x in (q, k, v))
 
 
 def _check_shapes(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> None:

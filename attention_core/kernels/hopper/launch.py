@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache, partial
 
 import torch
 import triton
@@ -11,6 +11,7 @@ from torch import Tensor
 from triton.experimental.gluon.language import NVMMASharedLayout
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
+from ..launcher import Launcher, launched, scratch
 from ..triton.forward import merge
 from ..triton.lists import TileLists
 from .forward import forward as forward_program
@@ -52,9 +53,13 @@ def multiprocessors(device: torch.device) -> int:
 
 def boxable(x: Tensor) -> Tensor:
     """The tensor, copied unless the copy engine can read it: unit last stride, starts and strides of 16 bytes."""
-    sized = [stride for stride, size in zip(x.stride()[:3], x.shape[:3], strict=True) if size > 1]
-    fits = x.stride(3) == 1 and x.data_ptr() % 16 == 0 and all(s > 0 and s * x.element_size() % 16 == 0 for s in sized)
-    return x if fits else x.contiguous()
+    return x if x.data_ptr() % 16 == 0 and _even(x.shape, x.stride(), x.element_size()) else x.contiguous()
+
+
+@lru_cache(4096)
+def _even(shape: torch.Size, strides: tuple[int, ...], bytes_each: int) -> bool:
+    sized = [stride for stride, size in zip(strides[:3], shape[:3], strict=True) if size > 1]
+    return strides[3] == 1 and all(s > 0 and s * bytes_each % 16 == 0 for s in sized)
 
 
 def box(x: Tensor, rows: int, columns: int) -> TensorDescriptor:
@@ -68,47 +73,59 @@ def attention_forward(
     q: Tensor, k: Tensor, v: Tensor, lists: TileLists, scale: float, variant: Variant | None = None
 ) -> tuple[Tensor, Tensor]:
     """out [batch, heads, q_len, head_dim] in q's dtype and lse float32 [batch, heads, q_len]; scale > 0."""
-    (batch, heads, q_len, dim), (kv_heads, kv_len) = q.shape, k.shape[1:3]
-    out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
-    lse = torch.empty(batch, heads, q_len, dtype=torch.float32, device=q.device)
+    (batch, heads, q_len, dim), device = q.shape, q.device
+    out = torch.empty(q.shape, dtype=q.dtype, device=device)
+    lse = torch.empty((batch, heads, q_len), dtype=torch.float32, device=device)
     if not out.numel():
         return out, lse
-    if not kv_len:
+    if not k.shape[2]:
         return out.zero_(), lse.fill_(-torch.inf)
+    rows = batch * heads * lists.slots * lists.line_size
+    parts = scratch(rows * dim, device), scratch(rows, device)
+    launched(
+        lists, ("hopper", scale, variant), (boxable(q), boxable(k), boxable(v)), (out, lse, *parts),
+        partial(_forward, lists, scale, variant),
+    )  # fmt: skip
+    return out, lse
+
+
+def _forward(
+    lists: TileLists, scale: float, variant: Variant | None, launch: Launcher,
+    q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, part_out: Tensor, part_lse: Tensor,
+) -> None:  # fmt: skip
+    """The programs of one call: all tiles, rows to be repaired, parts to be merged."""
+    (batch, heads, q_len, dim), (kv_heads, kv_len) = q.shape, k.shape[1:3]
     variant = variant or forward_variant(dim, q.dtype)
-    q, k, v = boxable(q), boxable(k), boxable(v)
     work = work_of(lists, batch, heads)
     n, granule = lists.tile, min(lists.granule, lists.tile)
     key_box = (n, dim) if granule == n else (granule, 64)
     n_splits, slots = lists.splits.shape[1], lists.slots
-    rows = batch * heads * slots * lists.line_size
-    part_out = torch.empty(rows * dim, dtype=torch.float32, device=q.device)
-    part_lse = torch.empty(rows, dtype=torch.float32, device=q.device)
     groups = dict(lists.groups)
     full_ptr, full_units, masked_ptr, masked_units, low, high, bits, masks, head_group, jobs = lists.walked
-    with torch.cuda.device_of(q):
-        forward_program[(min(multiprocessors(q.device), len(work.items)),)](
-            box(q, 64, dim), box(k, *key_box), box(v, *key_box), box(out, 64, dim), out, lse, part_out, part_lse,
-            full_units, masked_units, low, high, bits, masks, work.items, work.counts, scale * LOG2E,
-            q_len, kv_len, heads, heads // kv_heads,
-            D=dim, N=n, GRANULE=granule, BLOCK_Q=lists.block_q, BLOCK_K=lists.block_k, HAS_BITS=lists.has_bits,
-            MASKED=masked_units.numel() > 0, SPLIT=n_splits > 0, K_SLOTS=variant.k_slots, V_SLOTS=variant.v_slots,
-            TURNS=variant.turns, AHEAD=variant.ahead, FROZEN=variant.frozen,
-            CONSUMER_REGISTERS=variant.consumer_registers, PRODUCER_REGISTERS=variant.producer_registers,
-            num_warps=4, maxnreg=168,
+    launch(
+        forward_program, min(multiprocessors(q.device), len(work.items)),
+        box(q, 64, dim), box(k, *key_box), box(v, *key_box), box(out, 64, dim), out, lse, part_out, part_lse,
+        full_units, masked_units, low, high, bits, masks, work.items, work.counts, scale * LOG2E,
+        q_len, kv_len, heads, heads // kv_heads,
+        D=dim, N=n, GRANULE=granule, BLOCK_Q=lists.block_q, BLOCK_K=lists.block_k, HAS_BITS=lists.has_bits,
+        MASKED=masked_units.numel() > 0, SPLIT=n_splits > 0, K_SLOTS=variant.k_slots, V_SLOTS=variant.v_slots,
+        TURNS=variant.turns, AHEAD=variant.ahead, FROZEN=variant.frozen,
+        CONSUMER_REGISTERS=variant.consumer_registers, PRODUCER_REGISTERS=variant.producer_registers,
+        num_warps=4, maxnreg=168,
+    )  # fmt: skip
+    row_tiles, n_jobs = triton.cdiv(lists.line_size, 128), lists.jobs.shape[1]
+    launch(
+        repair, batch * heads * n_jobs * row_tiles,
+        q, k, v, out, lse, part_out, part_lse,
+        full_ptr, full_units, masked_ptr, masked_units, low, high, bits, masks, head_group, jobs,
+        *q.stride()[:3], *k.stride()[:3], *v.stride()[:3],
+        scale * LOG2E, q_len, kv_len, n_jobs, heads, heads // kv_heads, slots, lists.lines,
+        D=dim, BM=128, BN=64, TILE=n, GRANULE=lists.granule, BLOCK_Q=lists.block_q, BLOCK_K=lists.block_k,
+        HAS_BITS=lists.has_bits, **groups, num_warps=8,
+    )  # fmt: skip
+    if n_splits:
+        launch(
+            merge, batch * heads * n_splits * triton.cdiv(lists.line_size, 64),
+            part_out, part_lse, out, lse, lists.splits, lists.head_group, q_len, n_splits, heads, slots,
+            DV=dim, DV_PAD=dim, BM=64, BLOCK_Q=lists.block_q, **groups,
         )  # fmt: skip
-        row_tiles, n_jobs = triton.cdiv(lists.line_size, 128), lists.jobs.shape[1]
-        repair[(batch * heads * n_jobs * row_tiles,)](
-            q, k, v, out, lse, part_out, part_lse,
-            full_ptr, full_units, masked_ptr, masked_units, low, high, bits, masks, head_group, jobs,
-            *q.stride()[:3], *k.stride()[:3], *v.stride()[:3],
-            scale * LOG2E, q_len, kv_len, n_jobs, heads, heads // kv_heads, slots, lists.lines,
-            D=dim, BM=128, BN=64, TILE=n, GRANULE=lists.granule, BLOCK_Q=lists.block_q, BLOCK_K=lists.block_k,
-            HAS_BITS=lists.has_bits, **groups, num_warps=8,
-        )  # fmt: skip
-        if n_splits:
-            merge[(batch * heads * n_splits * triton.cdiv(lists.line_size, 64),)](
-                part_out, part_lse, out, lse, lists.splits, lists.head_group, q_len, n_splits, heads, slots,
-                DV=dim, DV_PAD=dim, BM=64, BLOCK_Q=lists.block_q, **groups,
-            )  # fmt: skip
-    return out, lse

@@ -9,9 +9,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from .. import eager
 from ..triton import launch as portable
 from ..triton.lists import TileLists
-from ..triton.op import _nobody_looks, _Once
 from .launch import attention_forward
 from .launch_backward import attention_backward
 from .serves import unserved_backward
@@ -93,26 +93,6 @@ def attention(
     q: Tensor, k: Tensor, v: Tensor, by_query: TileLists, by_key: TileLists | None, scale: float
 ) -> tuple[Tensor, Tensor]:
     """Differentiable (once) out and natural-log LSE over the tiles of the lists; eager calls skip the operator."""
-    if not torch.compiler.is_compiling() and _nobody_looks(q, k, v):
-        return _Eager.apply(q, k, v, by_query, by_key, scale)
+    if eager.nobody_looks(q, k, v):
+        return eager.attend(attention_forward, _gradients, q, k, v, by_query, by_key, scale)
     return attend_hopper(q, k, v, by_query.tensors(), by_key.tensors() if by_key is not None else [], scale)
-
-
-class _Eager(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, q, k, v, by_query, by_key, scale):
-        out, lse = attention_forward(q, k, v, by_query, scale)
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(q, k, v, out, lse)
-        ctx.rest = by_query, by_key, scale
-        return out, lse
-
-    @staticmethod
-    def backward(ctx, dout, dlse):
-        q, k, v, out, lse = ctx.saved_tensors
-        dout = torch.zeros_like(out) if dout is None else dout
-        with torch.no_grad():
-            found = _gradients(q, k, v, out, lse, dout, dlse, *ctx.rest)
-        if torch.is_grad_enabled():  # a graph of the gradients is wanted: it must not end here unseen
-            found = _Once.apply(*found, q, k, v, dout)
-        return *found, None, None, None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 import torch
 import triton
@@ -11,6 +12,7 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from ..dropout import Dropout
+from ..launcher import Launcher, launched, scratch
 from .backward_key import backward_key
 from .backward_query import backward_query, prepare, sum_parts
 from .forward import forward as forward_kernel
@@ -102,9 +104,17 @@ def _constants(
     }  # fmt: skip
 
 
-def _dropped(dropout: Dropout | None) -> tuple[Tensor | None, int | None, float | None]:
+def _drawn(dropout: Dropout | None) -> tuple[float | None, tuple[Tensor, ...]]:
+    """What of dropout is a number, and the seed, which changes from call to call."""
+    return (None, ()) if dropout is None else (dropout.p, (dropout.seed,))
+
+
+def _dropped(p: float | None, seed: Sequence[Tensor]) -> tuple[Tensor | None, int | None, float | None]:
     """Seed, threshold and weight as the programs take them; None leaves no argument in the compiled program."""
-    return (None, None, None) if dropout is None else (dropout.seed, dropout.threshold - 2**31, dropout.weight)
+    if p is None:
+        return None, None, None
+    dropout = Dropout(p, *seed)
+    return dropout.seed, dropout.threshold - 2**31, dropout.weight
 
 
 def attention_forward(
@@ -117,36 +127,47 @@ def attention_forward(
     shape: Shape | None = None,
 ) -> tuple[Tensor, Tensor]:
     """out [batch, heads, q_len, value_dim] in q's dtype and lse float32 [batch, heads, q_len]."""
-    (batch, heads, q_len, dim), (kv_heads, kv_len, value_dim) = q.shape, (*k.shape[1:3], v.shape[3])
-    out = q.new_empty(batch, heads, q_len, value_dim)
-    lse = torch.empty(batch, heads, q_len, dtype=torch.float32, device=q.device)
+    (batch, heads, q_len, _), value_dim, device = q.shape, v.shape[3], q.device
+    out = torch.empty((batch, heads, q_len, value_dim), dtype=q.dtype, device=device)
+    lse = torch.empty((batch, heads, q_len), dtype=torch.float32, device=device)
     if not out.numel():
         return out, lse
-    q, k, v = _rows(q), _rows(k), _rows(v)
+    rows = batch * heads * lists.slots * lists.line_size
+    p, seed = _drawn(dropout)
+    launched(
+        lists, ("forward", scale, p, shape), (_rows(q), _rows(k), _rows(v), *seed),
+        (out, lse, scratch(rows * value_dim, device), scratch(rows, device)),
+        partial(_forward, lists, scale, p, shape),
+    )  # fmt: skip
+    return out, lse
+
+
+def _forward(
+    lists: TileLists, scale: float, p: float | None, shape: Shape | None, launch: Launcher,
+    q: Tensor, k: Tensor, v: Tensor, *rest: Tensor,
+) -> None:  # fmt: skip
+    """The programs of one call: all tiles, then the parts of split lines."""
+    *seed, out, lse, part_out, part_lse = rest
+    (batch, heads, q_len, dim), (kv_heads, kv_len, value_dim) = q.shape, (*k.shape[1:3], v.shape[3])
     shape = shape or forward_shape(lists, max(dim, value_dim), q.element_size())
     n_jobs, n_splits, slots = lists.jobs.shape[1], lists.splits.shape[1], lists.slots
-    scratch = torch.empty(
-        batch * heads * slots * lists.line_size * (value_dim + 1), dtype=torch.float32, device=q.device
-    )
-    part_out, part_lse = scratch.split([len(scratch) // (value_dim + 1) * value_dim, len(scratch) // (value_dim + 1)])
     row_tiles = triton.cdiv(lists.line_size, shape.own)
     other = _other(lists, shape.other)
     k_box, v_box = (_box(x, other, _power(x.shape[3]), lists.granule) for x in (k, v))
-    boxes, dropped = k_box is not None and v_box is not None, dropout is not None
-    grid = (batch * heads * n_jobs * row_tiles,)
-    with torch.cuda.device_of(q):
-        forward_kernel[grid](
-            q, k, v, k_box if boxes else k, v_box if boxes else v, out, lse, part_out, part_lse, *lists.walked,
-            *q.stride()[:3], *k.stride()[:3], *v.stride()[:3],
-            scale * LOG2E, q_len, kv_len, n_jobs, heads, heads // kv_heads, slots, lists.lines, *_dropped(dropout),
-            **_constants("BM", "BN", shape, other, dim, value_dim, q.dtype, lists.constants, boxes, dropped),
+    boxes = k_box is not None and v_box is not None
+    launch(
+        forward_kernel, batch * heads * n_jobs * row_tiles,
+        q, k, v, k_box if boxes else k, v_box if boxes else v, out, lse, part_out, part_lse, *lists.walked,
+        *q.stride()[:3], *k.stride()[:3], *v.stride()[:3],
+        scale * LOG2E, q_len, kv_len, n_jobs, heads, heads // kv_heads, slots, lists.lines, *_dropped(p, seed),
+        **_constants("BM", "BN", shape, other, dim, value_dim, q.dtype, lists.constants, boxes, p is not None),
+    )  # fmt: skip
+    if n_splits:
+        launch(
+            merge, batch * heads * n_splits * row_tiles,
+            part_out, part_lse, out, lse, lists.splits, lists.head_group, q_len, n_splits, heads, slots,
+            DV=value_dim, DV_PAD=_power(value_dim), BM=shape.own, BLOCK_Q=lists.block_q, **dict(lists.groups),
         )  # fmt: skip
-        if n_splits:
-            merge[(batch * heads * n_splits * row_tiles,)](
-                part_out, part_lse, out, lse, lists.splits, lists.head_group, q_len, n_splits, heads, slots,
-                DV=value_dim, DV_PAD=_power(value_dim), BM=shape.own, BLOCK_Q=lists.block_q, **dict(lists.groups),
-            )  # fmt: skip
-    return out, lse
 
 
 def attention_backward(
@@ -164,65 +185,84 @@ def attention_backward(
     shapes: tuple[Shape | None, Shape | None] = (None, None),
 ) -> tuple[Tensor, Tensor, Tensor]:
     """dq, dk, dv in the inputs' dtypes. Without `by_key` lists dK and dV are added by atomics, in any order."""
-    (batch, heads, q_len, dim), (kv_heads, kv_len, value_dim) = q.shape, (*k.shape[1:3], v.shape[3])
-    dq, device = torch.empty(q.shape, dtype=q.dtype, device=q.device), q.device
+    (batch, heads, _, dim), kv_heads, value_dim, device = q.shape, k.shape[1], v.shape[3], q.device
+    dq = torch.empty(q.shape, dtype=q.dtype, device=device)
     scatter = by_key is None
     gradients = torch.zeros if scatter or not q.numel() else torch.empty
     sums = torch.float32 if scatter else k.dtype
     dk, dv = gradients(k.shape, dtype=sums, device=device), gradients(v.shape, dtype=sums, device=device)
     if not out.numel():
         return dq.zero_(), dk.zero_().to(k.dtype), dv.zero_().to(v.dtype)
-    q, k, v, dout = _rows(q), _rows(k), _rows(v), _rows(dout)
-    lse2, delta = torch.empty_like(lse), torch.empty_like(lse)
-    wide, bytes_each = max(dim, value_dim), q.element_size()
-    mine = shapes[0] or query_shape(by_query, wide, bytes_each, scatter)
-    dropped = dropout is not None
-    strides = (*q.stride()[:3], *k.stride()[:3], *v.stride()[:3], *dout.stride()[:3])
-    ratio = heads // kv_heads
-    with torch.cuda.device_of(q):
-        prepare[(batch * heads * triton.cdiv(q_len, 64),)](
-            out, dout, lse, lse if dlse is None else dlse.contiguous(), lse2, delta, *dout.stride()[:3], heads, q_len,
-            DV=value_dim, DV_PAD=_power(value_dim), BM=64, HAS_DLSE=dlse is not None,
-        )  # fmt: skip
-        n_jobs, n_splits, slots = by_query.jobs.shape[1], by_query.splits.shape[1], by_query.slots
-        part = torch.empty(batch * heads * slots * by_query.line_size * dim, dtype=torch.float32, device=device)
-        row_tiles = triton.cdiv(by_query.line_size, mine.own)
-        other = _other(by_query, mine.other)
-        k_box, v_box = (_box(x, other, _power(x.shape[3]), by_query.granule) for x in (k, v))
-        boxes = k_box is not None and v_box is not None and not scatter
-        backward_query[(batch * heads * n_jobs * row_tiles,)](
-            q, k, v, k_box if boxes else k, v_box if boxes else v, dout, lse2, delta, dq, part, dk, dv,
-            *by_query.walked, *strides,
-            scale * LOG2E, scale, q_len, kv_len, n_jobs, heads, ratio, slots, by_query.lines,
-            *_dropped(dropout), SCATTER=scatter,
-            **_constants("BM", "BN", mine, other, dim, value_dim, q.dtype, by_query.constants, boxes, dropped),
-        )  # fmt: skip
-        if n_splits:
-            sum_parts[(batch * heads * n_splits * row_tiles,)](
-                part, dq, by_query.splits, by_query.head_group, q_len, n_splits, heads, 1, slots,
-                D=dim, D_PAD=_power(dim), BM=mine.own, BLOCK=by_query.line_size, **dict(by_query.groups),
-            )  # fmt: skip
-        if by_key is None:
-            return dq, dk.mul_(scale).to(k.dtype), dv.to(v.dtype)
-        theirs = shapes[1] or key_shape(by_key, wide, bytes_each)
-        n_jobs, n_splits, slots = by_key.jobs.shape[1], by_key.splits.shape[1], by_key.slots
-        rows = batch * kv_heads * slots * by_key.line_size
-        part_k = torch.empty(rows * dim, dtype=torch.float32, device=device)
-        part_v = torch.empty(rows * value_dim, dtype=torch.float32, device=device)
-        key_tiles = triton.cdiv(by_key.line_size, theirs.own)
-        other = _other(by_key, theirs.other)
-        q_box, dout_box = (_box(x, other, _power(x.shape[3]), by_key.granule) for x in (q, dout))
-        boxes = q_box is not None and dout_box is not None
-        backward_key[(batch * kv_heads * n_jobs * key_tiles,)](
-            q, k, v, dout, q_box if boxes else q, dout_box if boxes else dout, lse2, delta, dk, dv, part_k, part_v,
-            *by_key.walked, *strides,
-            scale * LOG2E, scale, q_len, kv_len, n_jobs, kv_heads, ratio, slots, by_key.lines,
-            *_dropped(dropout),
-            **_constants("BN", "BM", theirs, other, dim, value_dim, q.dtype, by_key.constants, boxes, dropped),
-        )  # fmt: skip
-        for partial, whole, width in ((part_k, dk, dim), (part_v, dv, value_dim)) if n_splits else ():
-            sum_parts[(batch * kv_heads * n_splits * key_tiles,)](
-                partial, whole, by_key.splits, by_key.head_group, kv_len, n_splits, kv_heads, ratio, slots,
-                D=width, D_PAD=_power(width), BM=theirs.own, BLOCK=by_key.line_size, **dict(by_key.groups),
-            )  # fmt: skip
+    rows = batch * heads * by_query.slots * by_query.line_size
+    key_rows = 0 if by_key is None else batch * kv_heads * by_key.slots * by_key.line_size
+    p, seed = _drawn(dropout)
+    launched(
+        by_query, ("backward", by_key, scale, p, shapes, dlse is None),
+        (_rows(q), _rows(k), _rows(v), _rows(dout), out, lse, lse if dlse is None else dlse.contiguous(), *seed),
+        (torch.empty_like(lse), torch.empty_like(lse), dq, dk, dv, scratch(rows * dim, device),
+         scratch(key_rows * dim, device), scratch(key_rows * value_dim, device)),
+        partial(_backward, by_query, by_key, scale, p, shapes, dlse is not None),
+    )  # fmt: skip
+    if scatter:
+        return dq, dk.mul_(scale).to(k.dtype), dv.to(v.dtype)
     return dq, dk, dv
+
+
+def _backward(
+    by_query: TileLists, by_key: TileLists | None, scale: float, p: float | None,
+    shapes: tuple[Shape | None, Shape | None], has_dlse: bool, launch: Launcher,
+    q: Tensor, k: Tensor, v: Tensor, dout: Tensor, out: Tensor, lse: Tensor, dlse: Tensor, *rest: Tensor,
+) -> None:  # fmt: skip
+    """The programs of one call: what both sides need, dQ by queries, dK and dV by keys, parts of split lines."""
+    *seed, lse2, delta, dq, dk, dv, part, part_k, part_v = rest
+    (batch, heads, q_len, dim), (kv_heads, kv_len, value_dim) = q.shape, (*k.shape[1:3], v.shape[3])
+    wide, bytes_each, scatter = max(dim, value_dim), q.element_size(), by_key is None
+    mine = shapes[0] or query_shape(by_query, wide, bytes_each, scatter)
+    strides = (*q.stride()[:3], *k.stride()[:3], *v.stride()[:3], *dout.stride()[:3])
+    ratio, dropped = heads // kv_heads, p is not None
+    launch(
+        prepare, batch * heads * triton.cdiv(q_len, 64),
+        out, dout, lse, dlse, lse2, delta, *dout.stride()[:3], heads, q_len,
+        DV=value_dim, DV_PAD=_power(value_dim), BM=64, HAS_DLSE=has_dlse,
+    )  # fmt: skip
+    n_jobs, n_splits, slots = by_query.jobs.shape[1], by_query.splits.shape[1], by_query.slots
+    row_tiles = triton.cdiv(by_query.line_size, mine.own)
+    other = _other(by_query, mine.other)
+    k_box, v_box = (_box(x, other, _power(x.shape[3]), by_query.granule) for x in (k, v))
+    boxes = k_box is not None and v_box is not None and not scatter
+    launch(
+        backward_query, batch * heads * n_jobs * row_tiles,
+        q, k, v, k_box if boxes else k, v_box if boxes else v, dout, lse2, delta, dq, part, dk, dv,
+        *by_query.walked, *strides,
+        scale * LOG2E, scale, q_len, kv_len, n_jobs, heads, ratio, slots, by_query.lines,
+        *_dropped(p, seed), SCATTER=scatter,
+        **_constants("BM", "BN", mine, other, dim, value_dim, q.dtype, by_query.constants, boxes, dropped),
+    )  # fmt: skip
+    if n_splits:
+        launch(
+            sum_parts, batch * heads * n_splits * row_tiles,
+            part, dq, by_query.splits, by_query.head_group, q_len, n_splits, heads, 1, slots,
+            D=dim, D_PAD=_power(dim), BM=mine.own, BLOCK=by_query.line_size, **dict(by_query.groups),
+        )  # fmt: skip
+    if by_key is None:
+        return
+    theirs = shapes[1] or key_shape(by_key, wide, bytes_each)
+    n_jobs, n_splits, slots = by_key.jobs.shape[1], by_key.splits.shape[1], by_key.slots
+    key_tiles = triton.cdiv(by_key.line_size, theirs.own)
+    other = _other(by_key, theirs.other)
+    q_box, dout_box = (_box(x, other, _power(x.shape[3]), by_key.granule) for x in (q, dout))
+    boxes = q_box is not None and dout_box is not None
+    launch(
+        backward_key, batch * kv_heads * n_jobs * key_tiles,
+        q, k, v, dout, q_box if boxes else q, dout_box if boxes else dout, lse2, delta, dk, dv, part_k, part_v,
+        *by_key.walked, *strides,
+        scale * LOG2E, scale, q_len, kv_len, n_jobs, kv_heads, ratio, slots, by_key.lines,
+        *_dropped(p, seed),
+        **_constants("BN", "BM", theirs, other, dim, value_dim, q.dtype, by_key.constants, boxes, dropped),
+    )  # fmt: skip
+    for partial_sums, whole, width in ((part_k, dk, dim), (part_v, dv, value_dim)) if n_splits else ():
+        launch(
+            sum_parts, batch * kv_heads * n_splits * key_tiles,
+            partial_sums, whole, by_key.splits, by_key.head_group, kv_len, n_splits, kv_heads, ratio, slots,
+            D=width, D_PAD=_power(width), BM=theirs.own, BLOCK=by_key.line_size, **dict(by_key.groups),
+        )  # fmt: skip

@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from .. import eager
 from ..dropout import Dropout
 from .launch import attention_backward, attention_forward
 from .lists import TileLists
@@ -93,54 +94,10 @@ def attention(
 ) -> tuple[Tensor, Tensor]:
     """Differentiable (once) out and natural-log LSE over the tiles of the lists.
 
-    Called eagerly it runs as a plain autograd function: the operator's wrapper would cost more host time
-    than the rest of a short call. Whatever looks at operators (a compiler, a tracer, a counter of work, a
-    tensor of another class) gets the operator.
+    Called eagerly it runs outside the operator (eager.py).
     """
-    if not torch.compiler.is_compiling() and _nobody_looks(q, k, v):
-        return _Eager.apply(q, k, v, by_query, by_key, scale, dropout)
+    if eager.nobody_looks(q, k, v):
+        return eager.attend(attention_forward, attention_backward, q, k, v, by_query, by_key, scale, dropout)
     transposed = by_key.tensors() if by_key is not None else []
     p, seed = (0.0, None) if dropout is None else (dropout.p, dropout.seed)
     return attend(q, k, v, by_query.tensors(), transposed, scale, p, seed)
-
-
-def _nobody_looks(*inputs: Tensor) -> bool:
-    return (
-        torch._C._len_torch_dispatch_stack() == 0
-        and torch._C._functorch.peek_interpreter_stack() is None
-        and all(type(x) in (Tensor, torch.nn.Parameter) for x in inputs)
-    )
-
-
-class _Eager(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, q, k, v, by_query, by_key, scale, dropout):
-        out, lse = attention_forward(q, k, v, by_query, scale, dropout)
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(q, k, v, out, lse)
-        ctx.rest = by_query, by_key, scale, dropout
-        return out, lse
-
-    @staticmethod
-    def backward(ctx, dout, dlse):
-        q, k, v, out, lse = ctx.saved_tensors
-        dout = torch.zeros_like(out) if dout is None else dout
-        with torch.no_grad():
-            found = attention_backward(q, k, v, out, lse, dout, dlse, *ctx.rest)
-        if torch.is_grad_enabled():  # a graph of the gradients is wanted: it must not end here unseen
-            found = _Once.apply(*found, q, k, v, dout)
-        return *found, None, None, None, None
-
-
-class _Once(torch.autograd.Function):
-    """Gradients as they are, which raise when they are differentiated in turn."""
-
-    @staticmethod
-    def forward(ctx, dq, dk, dv, *sources):
-        return dq, dk, dv
-
-    @staticmethod
-    def backward(ctx, *grads):
-        raise RuntimeError(
-            "fused attention can be differentiated once, got a second time; use backend='reference' for that"
-        )
