@@ -93,7 +93,7 @@ class Narrowed:
         return pad(rows, (0, -tiling.q_len % tiling.block[0])).unflatten(-1, (tiling.q_blocks, tiling.block[0])).sum(-1)
 
     def sinks(self, tiling: Tiling, tokens: int, device: torch.device) -> Tensor:
-        """Tiles of the first `tokens` keys of each item or document that take part, bool [1 or batch, 1, 1, kv_blocks]."""
+        """Tiles of the first `tokens` real keys of each item or document, bool [1 or batch, 1, 1, kv_blocks]."""
         keys = torch.ones(1, tiling.kv_len, dtype=torch.bool, device=device) if self.keys is None else self.keys
         count = keys.cumsum(-1)
         if self.docs is not None:  # counted anew from each document's first position on
