@@ -26,7 +26,8 @@ class Timing:
 
     - software, date: what it ran on, as text; kv_heads: key and value heads.
     - tokens: query rows and keys; dim: channels of a head; block: (block_q, block_k).
-    - pattern: its name in the benchmark, or its text; hash: of the pattern, "" where the file has none.
+    - pattern: its name in the benchmark, or its text; hash: of the pattern, "" where the file has none or where it does
+      not say everything, as with documents and layers.
     - density: active tiles / tiles; ms: milliseconds; tflops: of the pairs in active tiles, a second.
     """
 
@@ -121,13 +122,18 @@ class _Row:
             dim,
             (self._count(block[0], "shape.block"), self._count(block[1], "shape.block")),
             self._text("pattern", 10 * MAX_NAME),
-            self._text("hash") if "hash" in self.values else "",
+            self._hash(),
             density,
             self._text("arm"),
             direction,
             self._positive("ms"),
             self._positive("tflops"),
         )
+
+    def _hash(self) -> str:
+        # Lengths of documents and the layer are no part of a pattern: its hash would find rows of other work.
+        told = "hash" in self.values and not {"docs", "layer"} & self.values.keys()
+        return self._text("hash") if told else ""
 
     def _text(self, key: str, most: int = MAX_NAME) -> str:
         value = self.values.get(key)

@@ -50,24 +50,53 @@ def predicted(named: Named) -> dict[str, Any] | None:
 
 
 def measured(named: Named, rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows of a benchmark that timed this very pattern at the length it is drawn for, with the card named.
+    """The rows of a benchmark that timed this very pattern on a card, on the tensors nearest to a prediction's.
 
+    A row is of the pattern if it has its hash or, in older results, its text, and was lowered for the same layer.
+    Those of the greatest length up to TOKENS, then of the greatest head dim, are taken; each has with it the
+    milliseconds of the fastest dense attention of the same run on the same tensors, `dense_ms`, where it has one.
     Rows without a card were timed on a CPU, or count and time nothing: they are no times of a GPU.
 
     >>> one = Named("n", "N", "Ours", "S", "N.", "causal", ps.causal, ps.Problem(64), 32)
-    >>> rows = [{"card": "C", "pattern": "causal ", "shape": {"S": 64}, "arm": "ours", "pass": "forward", "ms": 1.5}]
-    >>> measured(one, rows), measured(one, [rows[0] | {"card": None}]), measured(one, [rows[0] | {"shape": {"S": 65}}])
-    ([{'card': 'C', 'arm': 'ours', 'pass': 'forward', 'ms': 1.5}], [], [])
+    >>> row = {"card": "C", "arm": "ours", "pass": "forward", "ms": 1.5, "shape": {"S": 64, "D": 32, "H": 2}}
+    >>> dense = row | {"pattern": "dense", "arm": "sdpa", "ms": 3.0}
+    >>> measured(one, [row | {"pattern": "n", "hash": ps.causal.hash}, dense])
+    [{'card': 'C', 'arm': 'ours', 'pass': 'forward', 'ms': 1.5, 'tokens': 64, 'heads': 2, 'head_dim': 32, \
+'dense_ms': 3.0}]
+    >>> measured(one, [row | {"pattern": "causal ", "card": None}]), measured(one, [row | {"pattern": "causal & x"}])
+    ([], [])
     """
+    rows = [row for row in rows if row.get("card")]
+    own = [row for row in rows if _is(named, row)]
+    if not own:
+        return []
+    cell = max((_cell(row) for row in own), key=lambda cell: (cell[0] <= TOKENS, *cell))
+    dense: dict[tuple, float] = {}
+    for row in rows:
+        if row["pattern"] == "dense":
+            dense[_run(row)] = min(row["ms"], dense.get(_run(row), row["ms"]))
     return [
         {key: row[key] for key in ("card", "arm", "pass", "ms")}
-        for row in rows
-        if row.get("card") and row["shape"]["S"] == named.problem.q_len and _is(named, str(row["pattern"]))
+        | {"tokens": cell[0], "heads": row["shape"].get("H"), "head_dim": cell[1], "dense_ms": dense.get(_run(row))}
+        for row in own
+        if _cell(row) == cell
     ]
 
 
-def _is(named: Named, text: str) -> bool:
-    bare = "".join(text.split())
+def _cell(row: dict[str, Any]) -> tuple[int, int]:
+    return row["shape"]["S"], row["shape"].get("D") or 0
+
+
+def _run(row: dict[str, Any]) -> tuple:
+    """What two rows share whose times can be compared."""
+    tensors = (row["shape"].get(key) for key in ("B", "H", "Hkv", "S", "D"))
+    return *(row.get(key) for key in ("card", "torch", "triton", "date", "pass")), *tensors
+
+
+def _is(named: Named, row: dict[str, Any]) -> bool:
+    if "hash" in row:
+        return row["hash"] == named.pattern.hash and row.get("layer") in (named.layer, None)
+    bare = "".join(str(row["pattern"]).split())
     return bare in ("".join(named.text.split()), "".join(str(named.pattern).split()))
 
 

@@ -149,14 +149,17 @@ def _cost(found: Mapping[str, Any]) -> str:
                 f"{known['forward_ms']:.3g} ms \N{PLUS-MINUS SIGN} {100 * known['error']:.2g} %{beyond}",
             ),
         ]
-    rows += [
-        (f"time, measured, {one['arm']} {one['pass']}", f"{one['ms']:.3g} ms, {one['card']}")
-        for one in found["measured"]
-    ]
+    rows += [(f"time, measured, {one['arm']} {one['pass']}", _measured(one)) for one in found["measured"]]
     if not found["measured"]:
         rows.append(("time, measured", "none: no benchmark has this pattern"))
     where = f"{known['tokens']:,} tokens, {known['heads']} heads, H100" if known else "as drawn"
     return _table(f"Forward pass, {where}", rows)
+
+
+def _measured(one: Mapping[str, Any]) -> str:
+    beside = f", dense {one['dense_ms']:.3g} ms" if one["dense_ms"] else ""
+    where = f"{one['tokens']:,} tokens, {one['heads']} heads, D {one['head_dim']}"
+    return f"{one['ms']:.3g} ms{beside}; {where}; {one['card']}"
 
 
 def _bars(one: Named, found: Mapping[str, Any]) -> str:

@@ -107,7 +107,10 @@ def _time(one: Named) -> str:
     """The time of a pass: measured where a benchmark has it, else predicted, and labelled as what it is."""
     timed = [row for row in one.measured if row["arm"] == "ours" and row["pass"] == "forward"]
     if timed:
-        return f'<span title="{escape(timed[0]["card"])}">{timed[0]["ms"]:.3g} ms, measured</span>'
+        found = timed[0]
+        card = f"{found['card']}; {found['tokens']:,} tokens, {found['heads']} heads, D {found['head_dim']}"
+        beside = f"; dense {found['dense_ms']:.3g} ms" if found["dense_ms"] else ""
+        return f'<span title="{escape(card + beside)}">{found["ms"]:.3g} ms a pass, measured</span>'
     if one.predicted is None:
         return '<span title="It ends where it is drawn: documents or a grid.">time: not predicted</span>'
     card = f"{one.predicted['card']}; {one.predicted['tokens']:,} tokens, {one.predicted['heads']} heads"

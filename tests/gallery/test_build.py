@@ -78,21 +78,43 @@ def test_measured_times_need_a_card():
     assert all(row["card"].startswith("NVIDIA") for row in rows)
     for name, found in KEPT.items():
         assert found["measured"] == measured(load(FOLDER / f"{name}.txt"), rows), STALE
-    row = {
-        "card": "A card",
-        "pattern": "mistral( 128 )",
-        "shape": {"S": 512},
-        "arm": "ours",
-        "pass": "forward",
-        "ms": 9.0,
-    }
+    shape = {"B": 1, "H": 16, "Hkv": 16, "S": 8192, "D": 64}
+    row = {"card": "A card", "pattern": "mistral( 128 )", "shape": shape, "arm": "ours", "pass": "forward", "ms": 9.0}
     one = load(FOLDER / "mistral.txt")
-    assert [found["ms"] for found in measured(one, [row, row | {"card": ""}, row | {"pattern": "mistral(64)"}])] == [
-        9.0
-    ]
-    page = gallery.page.page((one,), {"mistral": KEPT["mistral"] | {"measured": [row]}}, "c", gallery.matrix.kept())
+    others = [row | {"card": ""}, row | {"pattern": "mistral(64)"}, row | {"hash": ps.mistral(64).hash}]
+    (found,) = measured(one, [*others, row])
+    assert found == {"card": "A card", "arm": "ours", "pass": "forward", "ms": 9.0, "dense_ms": None} | {
+        "tokens": 8192, "heads": 16, "head_dim": 64,
+    }  # fmt: skip
+    page = gallery.page.page((one,), {"mistral": KEPT["mistral"] | {"measured": [found]}}, "c", gallery.matrix.kept())
     assert "time, measured, ours forward" in page
-    assert "9 ms, A card" in page
+    assert "9 ms; 8,192 tokens, 16 heads, D 64; A card" in page
+
+
+def test_a_named_pattern_finds_its_rows_by_hash():
+    """At the greatest length and head dim that is not beyond the predictions', beside dense attention of that run."""
+    one = load(FOLDER / "gemma.txt")
+    layer = one.layer
+    assert layer is not None
+
+    def row(name: str, tokens: int, dim: int, ms: float, **more: object) -> dict:
+        shape = {"B": 1, "H": 16, "Hkv": 16, "S": tokens, "D": dim}
+        return {"card": "C", "date": "d", "pattern": name, "shape": shape, "arm": "ours", "pass": "forward", "ms": ms,
+                **more}  # fmt: skip
+
+    same = {"hash": one.pattern.hash, "layer": layer}
+    rows = [
+        row("gemma", 8192, 128, 1.0, **same),
+        row("gemma", 32768, 64, 2.0, **same),
+        row("gemma", 32768, 128, 3.0, **same),
+        row("gemma", 65536, 128, 4.0, **same),
+        row("gemma", 32768, 128, 5.0, **same | {"layer": layer + 1}),
+        row("dense", 32768, 128, 30.0, arm="sdpa_flash"),
+        row("dense", 32768, 128, 20.0, arm="sdpa_cudnn"),
+        row("dense", 32768, 128, 10.0, arm="sdpa_cudnn") | {"date": "another"},
+    ]
+    (found,) = measured(one, rows)
+    assert (found["ms"], found["tokens"], found["head_dim"], found["dense_ms"]) == (3.0, 32768, 128, 20.0)
 
 
 def test_unfit_patterns_have_no_figure_but_a_reason():
