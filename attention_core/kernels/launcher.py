@@ -49,7 +49,10 @@ def launched(
     if kept is None:
         kept = vars(owner).setdefault("_launches", _Kept())
     pointers = [x.data_ptr() for x in given]
-    key = (kind, *[(x.dtype, x.shape, x.stride(), at % 16) for x, at in zip(given, pointers, strict=True)])
+    key = (
+        kind,
+        *[(x.dtype, x.get_device(), x.shape, x.stride(), at % 16) for x, at in zip(given, pointers, strict=True)],
+    )
     launches = kept.get(key)
     tensors = given + made
     if launches is not None and _nobody_hooks():

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import pattern_studio as ps
-from attention_core import block_sparse_attention, plan
+from attention_core import block_sparse_attention, ops, plan
 
 from .inputs import BACKENDS, assert_same, gradients, qkv, run
 from .layouts import causal, from_mask
@@ -155,3 +155,44 @@ def test_autocast_leaves_float64_alone():
     with torch.autocast("cpu", dtype=torch.bfloat16):
         got = run(*inputs, plan(LAYOUT))
     assert_same(got, run(*inputs, plan(LAYOUT)), 0)
+
+
+@pytest.mark.parametrize("backend", ["blocked", "triton"])
+def test_a_kind_of_call_that_was_served_refuses_what_it_did(backend):
+    """The checks of a kind are made once; whatever is wrong is still told in the same words."""
+    ready = plan(ps.lower(ps.parse("causal"), q_len=10, kv_len=12, block=16))
+    q, k, v = qkv(1, 2, 2, 10, 12, 8, 8, torch.float32)
+    wanted = run(q, k, v, ready, backend, scale=1.0)
+    for a, b in zip(run(q, k, v, ready, backend, scale=1.0), wanted, strict=True):
+        assert torch.equal(a, b)
+    right = {"scale": 1.0, "dropout_p": 0.0, "backend": backend}
+    refuses("scale must be a finite number .* got True", q, k, v, ready, **right | {"scale": True})
+    refuses("scale must be a finite number .* got nan", q, k, v, ready, **right | {"scale": math.nan})
+    refuses("dropout_p must be a number .* got False", q, k, v, ready, **right | {"dropout_p": False})
+    refuses("dropout_p must be a number .* got nan", q, k, v, ready, **right | {"dropout_p": math.nan})
+    refuses("dropout_p must be a number .* got 1.5", q, k, v, ready, **right | {"dropout_p": 1.5})
+    refuses("seed must be None, .* got -1", q, k, v, ready, **right | {"seed": -1})
+    refuses("backend must be one of auto, .* got None", q, k, v, ready, **right | {"backend": None})
+    refuses("one dtype, got q float32, k float64, v float32", q, k.double(), v, ready, **right)
+    refuses("got v on meta and the plan on cpu", q, k, v.to("meta"), ready, **right)
+    refuses("v must be a dense .* got torch.sparse_coo", q, k, v.detach().to_sparse(), ready, **right)
+    refuses("k must be a torch tensor, got ndarray", q, k.detach().numpy(), v, ready, **right)
+    refuses("the plan is for q_len 10 and kv_len 12, got q_len 9", q[:, :, :9], k, v, ready, **right)
+    refuses("k and v must be equally long, got 12 and 11 keys", q, k, v[:, :, :11], ready, **right)
+
+
+def test_autocast_is_part_of_a_kind():
+    q, k, v = qkv(1, 2, 2, 10, 12, 8, 8, torch.float32)
+    ready = plan(LAYOUT)
+    for _ in range(2):
+        assert block_sparse_attention(q, k, v, ready).dtype == torch.float32
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert block_sparse_attention(q, k, v, ready).dtype == torch.bfloat16
+
+
+def test_a_plan_remembers_a_bounded_number_of_kinds():
+    ready = plan(LAYOUT)
+    q, k, v = qkv(1, 1, 1, 10, 12, 4, 4)
+    for n in range(ops.KINDS + 3):
+        block_sparse_attention(q, k, v, ready, scale=1.0 + n)
+    assert 0 < len(vars(ready)["_known"]) <= ops.KINDS

@@ -53,7 +53,8 @@ def multiprocessors(device: torch.device) -> int:
 
 def boxable(x: Tensor) -> Tensor:
     """The tensor, copied unless the copy engine can read it: unit last stride, starts and strides of 16 bytes."""
-    return x if x.data_ptr() % 16 == 0 and _even(x.shape, x.stride(), x.element_size()) else x.contiguous()
+    even = x.is_contiguous() or _even(x.shape, x.stride(), x.element_size())
+    return x if even and x.data_ptr() % 16 == 0 else x.clone(memory_format=torch.contiguous_format)
 
 
 @lru_cache(4096)

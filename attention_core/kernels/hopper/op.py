@@ -11,6 +11,7 @@ from torch import Tensor
 
 from .. import eager
 from ..triton import launch as portable
+from ..triton.interned import interned
 from ..triton.lists import TileLists
 from .launch import attention_forward
 from .launch_backward import attention_backward
@@ -22,7 +23,7 @@ def attend_hopper(
     q: Tensor, k: Tensor, v: Tensor, by_query: list[Tensor], by_key: list[Tensor], scale: float
 ) -> tuple[Tensor, Tensor]:
     """out [batch, heads, q_len, head_dim] and lse float32 [batch, heads, q_len]."""
-    return attention_forward(q, k, v, TileLists(*by_query), scale)
+    return attention_forward(q, k, v, interned(by_query), scale)
 
 
 @attend_hopper.register_fake
@@ -44,8 +45,8 @@ def attend_hopper_backward(
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """dq, dk, dv; with no `by_key` lists dK and dV are added by atomics."""
-    by_key_lists = TileLists(*by_key) if by_key else None
-    return _gradients(q, k, v, out, lse, dout, dlse, TileLists(*by_query), by_key_lists, scale)
+    by_key_lists = interned(by_key) if by_key else None
+    return _gradients(q, k, v, out, lse, dout, dlse, interned(by_query), by_key_lists, scale)
 
 
 @attend_hopper_backward.register_fake

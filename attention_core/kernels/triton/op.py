@@ -11,6 +11,7 @@ from torch import Tensor
 
 from .. import eager
 from ..dropout import Dropout
+from .interned import interned
 from .launch import attention_backward, attention_forward
 from .lists import TileLists
 
@@ -28,7 +29,7 @@ def attend(
 ) -> tuple[Tensor, Tensor]:
     """out [batch, heads, q_len, value_dim] and lse float32 [batch, heads, q_len]; dropout where there is a seed."""
     dropout = None if seed is None else Dropout(dropout_p, seed)
-    return attention_forward(q, k, v, TileLists(*by_query), scale, dropout)
+    return attention_forward(q, k, v, interned(by_query), scale, dropout)
 
 
 @attend.register_fake
@@ -53,9 +54,9 @@ def attend_backward(
     seed: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """dq, dk, dv; with no `by_key` lists dK and dV are added by atomics."""
-    by_key_lists = TileLists(*by_key) if by_key else None
+    by_key_lists = interned(by_key) if by_key else None
     dropout = None if seed is None else Dropout(dropout_p, seed)
-    return attention_backward(q, k, v, out, lse, dout, dlse, TileLists(*by_query), by_key_lists, scale, dropout)
+    return attention_backward(q, k, v, out, lse, dout, dlse, interned(by_query), by_key_lists, scale, dropout)
 
 
 @attend_backward.register_fake
