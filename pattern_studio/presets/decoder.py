@@ -65,18 +65,37 @@ def prefix_lm(n: int = 128) -> Pattern:
     return causal | prefix(n)
 
 
-def logsparse(window: int = 1, levels: int = 20) -> Pattern:
-    """LogSparse Transformer: the last `window` tokens, and those at distances 1, 2, 4, ... before the query.
+def logsparse(window: int = 1, levels: int = 20, restart: int = 0, times: int = 1) -> Pattern:
+    """LogSparse Transformer: the last `window` tokens, then keys that lie 1, 2, 4, ... before that window.
 
-    Predicate: `0 <= i - j < window`, or `i - j = 2 ** l` for an `l < levels`.
+    Predicate: `d = i - j` with `0 <= d < window`, or `d = window - 1 + 2 ** l` for an `l < levels`; of one token that
+    is the paper's own set, the query and those 1, 2, 4, ... before it. With `restart` the same is seen again from
+    `restart` tokens before, `times` in all, and no step is longer than `restart`.
 
-    Source: Li et al. 2019 (arXiv:1907.00235).
+    The paper's default, local and restart attention over subsequences of `s` tokens, is `window = levels =
+    ceil(log2(s))`, `restart = s`, `times = length // s`. The authors' code then lets rows near the start see all
+    before them, which depends on the length and is left out here.
+
+    Source: Li et al. 2019 (arXiv:1907.00235); the authors' mask as kept in AIStream-Peelout/flow-forecast, 3ef2bbf.
 
     >>> str(logsparse(levels=4))
     'slash((range(0, 3), 4, 8))'
+    >>> str(logsparse(window=4, levels=4, restart=16, times=2))
+    'slash((range(0, 6), 7, 11, range(16, 22), 23, 27))'
     """
-    near = range(whole("logsparse's window", window, 1))
-    return slash((near, *(2**level for level in range(whole("logsparse's levels", levels, 0, 30)))))
+    near = whole("logsparse's window", window, 1)
+    steps = [near - 1 + 2**level for level in range(whole("logsparse's levels", levels, 0, 30))]
+    again = whole("logsparse's restart", restart, 0, 2**30)
+    if whole("logsparse's times", times, 1, 65536) > 1 and not again:
+        raise StudioError(
+            f"logsparse's times count subsequences, got times={times} without restart; give restart=, the tokens of one"
+        )
+    if again:
+        if near > again:
+            raise StudioError(f"logsparse's window must not exceed its restart {again}, got {near}")
+        steps = [step for step in steps if step <= again]
+    starts = [turn * again for turn in range(times)]
+    return slash((*(range(start, start + near) for start in starts), *(a + b for a in starts for b in steps)))
 
 
 def _every(preset: str, layers: int, local: Pattern, every: int) -> Pattern:

@@ -6,7 +6,7 @@ A *stated sparsity* is the share that is left out, so density is one less it.
 from __future__ import annotations
 
 import io
-from math import floor, log2
+from math import ceil, floor, log2
 
 import numpy as np
 import pytest
@@ -168,13 +168,39 @@ def test_sparse_transformers_two_steps(tokens):
 
 
 def test_logsparses_cells():
-    """LogSparse (arXiv:1907.00235): cell k sees itself and those 2^0, 2^1, ... up to 2^floor(log2 k) back.
+    """LogSparse (arXiv:1907.00235), section 4.2: cell k sees itself and those 2^0, 2^1, ... up to 2^floor(log2 k) back.
 
-    As the paper has it from memory: it has no code of its own that could be read.
+    Counted from 0; the paper counts cells from 1.
     """
     keys = keys_per_row("logsparse()", 512)
     assert keys[0] == 1
     assert keys[1:].tolist() == [floor(log2(k)) + 2 for k in range(1, 512)]
+
+
+@pytest.mark.parametrize(("tokens", "part"), [(64, 16), (96, 32), (100, 20)])
+def test_logsparses_local_and_restart_attention(tokens, part):
+    """The authors' default, as AIStream-Peelout/flow-forecast keeps it (transformer_bottleneck.py, 3ef2bbf).
+
+    Their `row_mask` goes back from the query by subsequences of `sub_len`: in each the last ceil(log2 sub_len) cells,
+    then cells 1, 2, 4, ... before those, as far as sub_len.
+    """
+    near = ceil(log2(part))
+    steps = [near - 1 + 2**level for level in range(near) if near - 1 + 2**level <= part]
+    times = tokens // part
+    text = f"logsparse(window={near}, levels={near}, restart={part}, times={times})"
+    mask = ps.dense_mask(ps.parse(text), ps.Problem(tokens))[0]
+    theirs = np.zeros_like(mask)
+    for row in range(tokens):
+        for base in range(row, max(-1, row - times * part), -part):
+            for back in (*range(near), *steps):
+                if base - back >= 0:
+                    theirs[row, base - back] = True
+    np.testing.assert_array_equal(mask, theirs)
+
+
+def test_logsparses_count_of_the_last_cell():
+    """Their code takes (win_len // sub_len) * 2 * log_l keys for the last cell: 32 in 4 subsequences of 16 cells."""
+    assert keys_per_row("logsparse(window=4, levels=4, restart=16, times=4)", 64)[-1] == 4 * 2 * 4
 
 
 @pytest.mark.parametrize("levels", [1, 3, 5])

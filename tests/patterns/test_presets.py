@@ -25,6 +25,9 @@ DRAWN = {
     "mistral(2)": "#... ##.. .##. ..##",
     "prefix_lm(2)": "##.. ##.. ###. ####",
     "logsparse(levels=3)": "#..... ##.... ###... .###.. #.###. .#.###",
+    "logsparse(window=2, levels=2, restart=5, times=2)": """
+        #......... ##........ ###....... ####...... .####..... #.####.... ##.####... ###.####.. ####.####. .####.####
+    """,
     "deepspeed_fixed(block=1, local_blocks=3, causal=True)": "#...... ##..... ###.... ..##... ..###.. ..####. ..#..##",
     "deepspeed_fixed(block=1, local_blocks=2, horizontal=True)": "##.# #### .### ####",
     "deepspeed_variable(block=1, local_blocks=(1, 2))": "#..... ###... ###... #..##. #..##. #....#",
@@ -126,6 +129,8 @@ def test_swin_shifted_windows_equal_the_cyclic_shift_with_its_mask():
         ("sparse_transformer_fixed(4, 5)", "summary must lie between 1 and 4"),
         ("streaming_llm(recent=0)", "streaming_llm's recent must lie between 1"),
         ("mistral(0)", "a sliding window must lie between 1"),
+        ("logsparse(times=2)", "got times=2 without restart; give restart=, the tokens of one"),
+        ("logsparse(window=9, restart=8)", "logsparse's window must not exceed its restart 8, got 9"),
         ("gemma(every=300)", "gemma's every must not exceed 256"),
         ("deepspeed_fixed(global_patterns=5)", "global_patterns must lie between 1 and 4"),
         ("deepspeed_fixed(causal=1)", "causal must be True or False"),
