@@ -42,6 +42,8 @@ from .where import Clock, add_options, device_of, stamp
 DENSITIES = (0.25, 0.10, 0.05)
 SHORT, LONG = ((16, 16), (32, 8), (64, 8), (64, 1)), ((64, 64), (64, 8), (64, 1))
 FAMILIES = {"short": ("local_window", "columns"), "long": ("local_window",)}
+FINER = 16  # queries to a pool of the finer gate, which costs as many times more as its pools are smaller
+UNTRAINED = "gate, untrained"
 AIMS = {"gate": 0.03, "content score": 0.06}  # mass below the oracle that a way may lose at a density of .10
 HEAD = f"{'way':34} {'block':>8} {'asked':>6} {'kept tiles':>10} {'recall':>8} {'oracle':>8}  measured on"
 
@@ -125,7 +127,7 @@ def misses(rows: list[dict]) -> Iterator[str]:
             below = [
                 row["below_oracle"]
                 for row in at_tenth
-                if (row["study"], row["block"], row["kind"]) == (study, block, kind) and row["way"] != "gate, untrained"
+                if (row["study"], row["block"], row["kind"]) == (study, block, kind) and row["way"] != UNTRAINED
             ]
             if min(below) > aim:
                 yield f"missed: {kind} loses {min(below):.4f} to the oracle at .10, block {block}, {study}; aim {aim}"
@@ -171,13 +173,16 @@ def measured(study: Study, block: tuple[int, int], families: tuple[str, ...]) ->
             scores[label] = {n: on(study.test, n, score, tiling, options) for n in layers}
             seconds[label] = time.process_time() - begin
     gates = {n: gate(study, n, block) for n in layers}
-    begin = time.process_time()
-    with torch.no_grad():
-        scores["gate"] = {n: gates[n](*qk(study.test, n), causal=study.test.causal) for n in layers}
-    seconds["gate"] = time.process_time() - begin
+    finer = {n: gate(study, n, block, FINER) for n in layers} if block[0] > FINER else {}
+    for name, trained in (("gate", gates), (f"gate, pools of {FINER} queries", finer)):
+        begin = time.process_time()
+        with torch.no_grad():
+            if trained:
+                scores[name] = {n: trained[n](*qk(study.test, n), causal=study.test.causal) for n in layers}
+        seconds[name] = time.process_time() - begin
     raw = BlockGate(**sizes(study, layers[0], block)).to(device)
     with torch.no_grad():
-        scores["gate, untrained"] = {n: raw(*qk(study.test, n), causal=study.test.causal) for n in layers}
+        scores[UNTRAINED] = {n: raw(*qk(study.test, n), causal=study.test.causal) for n in layers}
     first = study.rows.start // block[0]
 
     def row(way: str, kind: str, density: float, recall: dict, kept: float, oracle: dict, **more: object) -> dict:
@@ -214,7 +219,7 @@ def measured(study: Study, block: tuple[int, int], families: tuple[str, ...]) ->
         for name, chosen in scores.items():
             recall, share = keep(chosen)
             kind = "gate" if name.startswith("gate") else "content score"
-            trained = {"fitted_on": study.trained_on} if name == "gate" else {}
+            trained = {"fitted_on": study.trained_on} if kind == "gate" and name != UNTRAINED else {}
             yield row(name, kind, density, recall, share, oracle, cpu_s=seconds.get(name), **trained, **note)
         for name, generate in GENERATORS.items():
             options = {"global_tokens": 4} if name == "global_local" else {"sinks": 4}
@@ -293,9 +298,10 @@ def scored(name: str, block: tuple[int, int]) -> tuple[dict, ...]:
     return ({},)
 
 
-def gate(study: Study, layer: int, block: tuple[int, int]) -> BlockGate:
-    """A gate trained on the fit's rows only."""
-    made = BlockGate(**sizes(study, layer, block)).to(study.fit.layers[layer].q.device)
+def gate(study: Study, layer: int, block: tuple[int, int], queries: int | None = None) -> BlockGate:
+    """A gate trained on the fit's rows only; `queries` to a pool, by default its own choice."""
+    pool = None if queries is None else (queries, 1)
+    made = BlockGate(**sizes(study, layer, block), pool=pool).to(study.fit.layers[layer].q.device)
     distill(made, study.fit, layer, fit_rows=study.calibration.start, steps=25)
     return made
 
