@@ -106,8 +106,7 @@ def calls() -> dict[str, Callable[[], object]]:
         )
 
     return {
-        "hopper_band": lambda: hopper.attention_forward(*given(band), band.by_query, 0.1),
-        "hopper_split": lambda: hopper.attention_forward(*given(wide), wide.by_query, 0.1),
+        "hopper": lambda: hopper.attention_forward(*given(wide), wide.by_query, 0.1),
         "portable_boxes": lambda: portable.attention_forward(*given(band), band.by_query, 0.1),
         "portable_split": lambda: portable.attention_forward(*given(wide, 16, torch.float32), wide.by_query, 0.1),
         "portable_dropout": lambda: portable.attention_forward(*given(fine), fine.by_query, 0.1, Dropout(0.1, seed)),
@@ -154,7 +153,7 @@ def hooked() -> None:
 
     for module in (hopper, portable):
         module.launched = launcher.launched
-    call = calls()["hopper_band"]
+    call = calls()["hopper"]
     call()
     knobs.runtime.launch_enter_hook.add(hook)
     NOTED.clear()
