@@ -214,7 +214,7 @@ def _hopper(q: Tensor, k: Tensor, v: Tensor, plan: Plan, scale: float, determini
     from .kernels.hopper.op import attention
 
     q, scale = _positive(q, scale)
-    return attention(q, k, v, plan.by_query, _transposed(plan, deterministic), scale)
+    return attention(q, k, v, plan.by_query, _transposed(plan, deterministic), scale, bool(deterministic))
 
 
 def _positive(q: Tensor, scale: float) -> tuple[Tensor, float]:

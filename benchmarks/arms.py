@@ -31,6 +31,14 @@ def hopper(case: Case, layout: ps.BlockLayout) -> Forward:
     return lambda q, k, v: block_sparse_attention(q, k, v, ready, backend="hopper")
 
 
+def hopper_deterministic(case: Case, layout: ps.BlockLayout) -> Forward:
+    """The same, with gradients that are bitwise repeatable."""
+    from attention_core import block_sparse_attention, plan
+
+    ready = plan(layout, device="cuda")
+    return lambda q, k, v: block_sparse_attention(q, k, v, ready, backend="hopper", deterministic=True)
+
+
 def flex(case: Case, layout: ps.BlockLayout) -> Forward:
     """torch's FlexAttention, compiled, with the same block mask (and mask_mod where tiles are partial)."""
     from torch.nn.attention.flex_attention import BlockMask, flex_attention
@@ -75,6 +83,79 @@ def flex(case: Case, layout: ps.BlockLayout) -> Forward:
     return lambda q, k, v: compiled(q, k, v, block_mask=block_mask, enable_gqa=gqa)
 
 
+def fa4(case: Case, layout: ps.BlockLayout) -> Forward:
+    """FlashAttention-4 (CuTe DSL), with the lists that our exporter writes for it."""
+    from flash_attn.cute.block_sparsity import BlockSparseTensorsTorch
+    from flash_attn.cute.interface import flash_attn_func
+
+    forward, backward = (
+        BlockSparseTensorsTorch(*_none(*lists), *lists, block_size=case.block)
+        for lists in (_full_lists(case, layout, 128), _full_lists(case, layout, 128, by_key=True))
+    )
+
+    def run(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        found = flash_attn_func(
+            *(x.transpose(1, 2) for x in (q, k, v)), block_sparse_tensors=forward, block_sparse_tensors_bwd=backward
+        )
+        return (found[0] if isinstance(found, tuple) else found).transpose(1, 2)
+
+    return run
+
+
+def fa4_dense(case: Case, layout: ps.BlockLayout) -> Forward:
+    """FlashAttention-4 without a pattern."""
+    from flash_attn.cute.interface import flash_attn_func
+
+    causal = str(case.pattern) == "causal"
+
+    def run(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        found = flash_attn_func(*(x.transpose(1, 2) for x in (q, k, v)), causal=causal)
+        return (found[0] if isinstance(found, tuple) else found).transpose(1, 2)
+
+    return run
+
+
+def cudnn_bsa(case: Case, layout: ps.BlockLayout) -> Forward:
+    """cuDNN frontend's block-sparse attention: its own forward and backward, joined to autograd."""
+    from cudnn.block_sparse_attention import block_sparse_attention_backward, block_sparse_attention_forward
+
+    counts, index = _full_lists(case, layout, 128)
+    width = int(counts.max())
+    told = {"q2k_block_nums": counts, "sparse_block_size": 128}
+    index = index[..., :width].contiguous()
+
+    class Attend(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, q, k, v):
+            out, lse = tuple(block_sparse_attention_forward(q, k, v, index, width, **told))[:2]
+            ctx.save_for_backward(q, k, v, out, lse)
+            return out
+
+        @staticmethod
+        def backward(ctx, dout):
+            q, k, v, out, lse = ctx.saved_tensors
+            found = block_sparse_attention_backward(dout.contiguous(), q, k, v, out, lse, index, width, **told)
+            return tuple(found)[:3]
+
+    return Attend.apply
+
+
+def _full_lists(case: Case, layout: ps.BlockLayout, block: int, by_key: bool = False) -> tuple[Tensor, Tensor]:
+    """Counts and indices int32 of the full blocks of each query block, or key block; partial tiles are refused."""
+    if case.block != (block, block):
+        raise ps.StudioError(f"it is timed at blocks of {block}, got {case.block}")
+    kinds = torch.stack([torch.from_numpy(layout.tile_kinds(h)) for h in range(case.heads)]).cuda()
+    if (kinds > ps.TileKind.FULL).any():
+        raise ps.StudioError("partial tiles need a mask in its own language, which is not written")
+    full = (kinds == ps.TileKind.FULL).mT if by_key else kinds == ps.TileKind.FULL
+    order = torch.argsort(full.to(torch.int8), dim=-1, descending=True, stable=True)
+    return full.sum(-1).to(torch.int32)[None], order.to(torch.int32)[None]
+
+
+def _none(counts: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.zeros_like(counts), torch.zeros_like(index)
+
+
 def _sdpa(backend: SDPBackend) -> Callable[[Case, ps.BlockLayout], Forward]:
     def make(case: Case, layout: ps.BlockLayout) -> Forward:
         causal = str(case.pattern) == "causal"
@@ -93,7 +174,11 @@ def _sdpa(backend: SDPBackend) -> Callable[[Case, ps.BlockLayout], Forward]:
 ARMS: dict[str, Callable[[Case, ps.BlockLayout], Forward]] = {
     "ours": ours,
     "hopper": hopper,
+    "hopper_deterministic": hopper_deterministic,
     "flex": flex,
-    "sdpa_cudnn": _sdpa(SDPBackend.CUDNN_ATTENTION),  # dense: the speed-up is counted against it
+    "fa4": fa4,
+    "cudnn_bsa": cudnn_bsa,
+    "fa4_dense": fa4_dense,  # dense, as the next two: the speed-up is counted against the fastest
+    "sdpa_cudnn": _sdpa(SDPBackend.CUDNN_ATTENTION),
     "sdpa_flash": _sdpa(SDPBackend.FLASH_ATTENTION),
 }

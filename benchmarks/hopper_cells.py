@@ -6,7 +6,8 @@ that is lent for minutes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
@@ -123,6 +124,19 @@ TOLERANCE = {torch.bfloat16: 2e-2, torch.float16: 4e-3}  # of the largest value,
 def limit(part: str, dtype: torch.dtype) -> float:
     """The largest error that `errors` may tell of a part."""
     return 1e-4 if part == "lse" else 2.0 if part == "out_to_dense" else TOLERANCE[dtype]
+
+
+@contextmanager
+def adding(chosen: bool) -> Iterator[None]:
+    """Have the Hopper backward add dQ up, or not, however many tiles there are."""
+    from attention_core.kernels.hopper import launch_backward
+
+    usual = launch_backward.FEW
+    launch_backward.FEW = 0 if chosen else float("inf")
+    try:
+        yield
+    finally:
+        launch_backward.FEW = usual
 
 
 def errors(name: str, backend: str, dtype: torch.dtype, dim: int, device: str = "cuda") -> dict[str, float]:

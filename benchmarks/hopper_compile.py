@@ -30,8 +30,10 @@ import pattern_studio as ps
 from attention_core import Plan, plan
 from attention_core.kernels.hopper import launch, launch_backward
 
+from .hopper_cells import adding
+
 SHARED = 227 * 1024  # bytes that a program may have on an H100
-PROGRAMS = ("forward", "backward", "repair", "repair_query", "repair_key")
+PROGRAMS = ("forward", "backward", "backward_adding", "repair", "repair_query", "repair_key")
 
 
 class Hopper:
@@ -65,8 +67,9 @@ def variants() -> dict[str, Callable[[], None]]:
             made[f"forward_{name}_{dim}"] = partial(_forward, ready, torch.bfloat16, dim)
         made[f"forward_band_fp16_{dim}"] = partial(_forward, tiles["band"], torch.float16, dim)
         for name in ("full", "band", "bits", "tall"):
-            made[f"backward_{name}_{dim}"] = partial(_backward, tiles[name], torch.bfloat16, dim)
-        made[f"backward_split_{dim}"] = partial(_backward, _plan("dense", q_len=2048), torch.float16, dim)
+            made[f"backward_{name}_{dim}"] = partial(_backward, tiles[name], torch.bfloat16, dim, False)
+            made[f"backward_adding_{name}_{dim}"] = partial(_backward, tiles[name], torch.bfloat16, dim, True)
+        made[f"backward_split_{dim}"] = partial(_backward, _plan("dense", q_len=2048), torch.float16, dim, False)
     return made
 
 
@@ -107,11 +110,12 @@ def _forward(ready: Plan, dtype: torch.dtype, dim: int) -> None:
     launch.attention_forward(q, k, k.clone(), ready.by_query, 0.1)
 
 
-def _backward(ready: Plan, dtype: torch.dtype, dim: int) -> None:
+def _backward(ready: Plan, dtype: torch.dtype, dim: int, adds: bool) -> None:
     problem = ready.problem
     q, k = (torch.zeros(1, 2, n, dim, dtype=dtype) for n in (problem.q_len, problem.kv_len))
     lse = torch.zeros(1, 2, problem.q_len)
-    launch_backward.attention_backward(q, k, k.clone(), q, lse, q, lse, ready.by_query, ready.by_key, 0.1)
+    with adding(adds):
+        launch_backward.attention_backward(q, k, k.clone(), q, lse, q, lse, ready.by_query, ready.by_key, 0.1)
 
 
 def _resources(cubin: bytes) -> dict[str, int]:

@@ -27,7 +27,7 @@ from triton.testing import do_bench
 import pattern_studio as ps
 
 from .cases import Case, as_full, global_local, local, random
-from .hopper_cells import CELLS, errors, limit
+from .hopper_cells import CELLS, adding, errors, limit
 
 # What is changed of the default forward, most telling first; an empty change is the default.
 FORWARD: dict[str, dict] = {
@@ -140,10 +140,12 @@ def _compare(job: dict) -> dict:
     """Errors of one cell in each dtype that it has."""
     found = {}
     for dtype in CELLS[job["cell"]].halves:
-        told = errors(job["cell"], "hopper", dtype, job["dim"])
-        found[str(dtype).removeprefix("torch.")] = told | {
-            "ok": all(error <= limit(part, dtype) for part, error in told.items())
-        }
+        for way in (True, False):  # of the backward
+            with adding(way):
+                told = errors(job["cell"], "hopper", dtype, job["dim"])
+            found[f"{str(dtype).removeprefix('torch.')}{' adding' if way else ''}"] = told | {
+                "ok": all(error <= limit(part, dtype) for part, error in told.items())
+            }
     return {"ok": all(x["ok"] for x in found.values()), "errors": found}
 
 

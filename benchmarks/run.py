@@ -6,6 +6,7 @@ import argparse
 import datetime
 import json
 import statistics
+import time
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +19,7 @@ import pattern_studio as ps
 from .arms import ARMS
 from .cases import Case, grid
 
-DENSE = ("sdpa_cudnn", "sdpa_flash")
+DENSE = ("fa4_dense", "sdpa_cudnn", "sdpa_flash")
 
 
 def main() -> None:
@@ -29,14 +30,11 @@ def main() -> None:
     parser.add_argument("--only", default="", help="only cells whose name contains this")
     parser.add_argument("--dim", type=int, help="only this head dim")
     parser.add_argument("--repeats", type=int, default=11)
+    parser.add_argument("--minutes", type=float, default=60, help="no cell is begun after this; what was run is kept")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     rows: list[dict] = []
     dense_done: set[tuple] = set()
-    for case in grid(options.quick):
-        if options.only not in case.name or options.dim not in (None, case.dim):
-            continue
-        rows += run_case(case, options.arms.split(","), options.repeats, dense_done)
     card = torch.cuda.get_device_name()
     stamp = {
         "card": card,
@@ -46,7 +44,15 @@ def main() -> None:
     }
     out = options.out or Path(__file__).parent / "results" / f"{stamp['date']}-{card.replace(' ', '-')}.json"
     out.parent.mkdir(exist_ok=True)
-    out.write_text(json.dumps({"rows": [stamp | row for row in rows]}, indent=1))
+    end = time.monotonic() + 60 * options.minutes
+    for case in grid(options.quick):
+        if time.monotonic() > end:
+            print("time is up: the cells that are left are not run", flush=True)
+            break
+        if options.only not in case.name or options.dim not in (None, case.dim):
+            continue
+        rows += run_case(case, options.arms.split(","), options.repeats, dense_done)
+        out.write_text(json.dumps({"rows": [stamp | row for row in rows]}, indent=1))
 
 
 def run_case(case: Case, arms: list[str], repeats: int, dense_done: set[tuple]) -> list[dict]:
@@ -65,7 +71,7 @@ def run_case(case: Case, arms: list[str], repeats: int, dense_done: set[tuple]) 
             if name not in DENSE or str(case.pattern) == "causal":
                 _gate(name, case, layout, inputs[0], out)
             out.backward(torch.randn_like(out))
-        except (ps.StudioError, RuntimeError, ImportError) as error:
+        except (ps.StudioError, RuntimeError, ImportError, NotImplementedError, ValueError, TypeError) as error:
             print(f"{case.name:28} S{case.length} D{case.dim} {name}: {str(error).splitlines()[0][:90]}", flush=True)
             continue
         if name in DENSE:

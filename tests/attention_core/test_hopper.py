@@ -76,10 +76,10 @@ def walked(ready: Plan, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tu
     scratch: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
     per_tile = lists.tile // lists.granule
     ratio = heads // k.shape[1]
-    costs = []
+    order = []
     for n, (b, h, first, place, masked_begin, masked, full_begin, full) in enumerate(work.items[:used].tolist()):
         row = torch.arange(first, min(first + 128, q_len))
-        costs.append(1.25 * masked + full)
+        order.append((b * heads + h, 1.25 * masked + full))
         assert (masked + full > 0) == (n < busy)
         keys, seen = [], []
         for units, begin, count in ((lists.masked_units, masked_begin, masked), (lists.full_units, full_begin, full)):
@@ -110,7 +110,10 @@ def walked(ready: Plan, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tu
         else:
             assert place not in scratch
             scratch[place] = o, s
-    assert costs == sorted(costs, reverse=True)
+    # Long lines first, then head by head, most work first, and what has no tiles last.
+    lines = [cost for _, cost in order if cost > 0]
+    mean = sum(lines) / max(1, len(lines))
+    assert order == sorted(order, key=lambda x: (0 if x[1] > 2 * mean else 1 if x[1] > 0 else 2, x[0], -x[1]))
     for b in range(batch):
         for h in range(heads):
             group = int(lists.head_group.expand(batch, heads)[b, h])

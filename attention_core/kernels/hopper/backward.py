@@ -16,17 +16,12 @@ reads nothing that may not be seen (0 * NaN from such a row is what makes a sum 
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import (
-    fence_async_shared,
-    mbarrier,
-    tma,
-    warpgroup_mma,
-    warpgroup_mma_wait,
-)
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
 
 from .boxes import boxed, load_tile
-from .gluon_api import box_load, box_store, view
+from .gluon_api import box_load, view
 from .masks import allowed_pairs
+from .outputs import clear, leave, raise_flag
 from .ring import next_slot
 
 
@@ -147,43 +142,6 @@ def _fold_queries(k, v, q_ring, do_ring, bars, slot, phase, dk, dv, lse2, delta,
 
 
 @gluon.jit
-def _leave(value, ring, place, box, box_ring, parts, item, first, scratch, length, GROUP: gl.constexpr, D: gl.constexpr,
-           SPLIT: gl.constexpr, O: gl.constexpr):  # fmt: skip  # noqa: E741
-    """Store 64 rows of a gradient, through the buffer of the rows that it belongs to, or as a part in fp32."""
-    if SPLIT:
-        if scratch >= 0:
-            r = gl.arange(0, 64, layout=gl.SliceLayout(1, O))
-            c = gl.arange(0, D, layout=gl.SliceLayout(0, O))
-            start = (scratch.to(gl.int64) + GROUP * 64) * D
-            gl.store(parts + start + (r[:, None] * D + c[None, :]), value,
-                     mask=(first + r < length)[:, None] & (c >= 0)[None, :])  # fmt: skip
-        else:
-            ring.index(place).store(value.to(ring.dtype))
-            fence_async_shared()
-            box_store(box, [gl.load(item), gl.load(item + 1), first, 0], box_ring.index(place))
-    else:
-        ring.index(place).store(value.to(ring.dtype))
-        fence_async_shared()
-        box_store(box, [gl.load(item), gl.load(item + 1), first, 0], box_ring.index(place))
-
-
-@gluon.jit
-def _clear(out, base, first, length, D: gl.constexpr, O: gl.constexpr):  # noqa: E741
-    r = gl.arange(0, 64, layout=gl.SliceLayout(1, O))
-    c = gl.arange(0, D, layout=gl.SliceLayout(0, O))
-    gl.store(out + (base + first) * D + (r[:, None] * D + c[None, :]), gl.zeros([64, D], out.dtype.element_ty, O),
-             mask=(first + r < length)[:, None] & (c >= 0)[None, :])  # fmt: skip
-
-
-@gluon.jit
-def _raise(flag, value, first, length, O: gl.constexpr):  # noqa: E741
-    """Set `flag` if a value of a row before `length` is not finite: 0 times it is NaN."""
-    R: gl.constexpr = gl.SliceLayout(1, O)
-    bad = (gl.sum(value * 0.0, 1) != 0) & (first + gl.arange(0, 64, layout=R) < length)
-    gl.store(flag + gl.zeros([64], gl.int32, R), gl.full([64], 1, gl.int32, R), mask=bad)
-
-
-@gluon.jit
 def _consume(
     common, GROUP: gl.constexpr, BUFFERS: gl.constexpr, SLOTS: gl.constexpr, N: gl.constexpr, GRANULE: gl.constexpr,
     STEPS: gl.constexpr, D: gl.constexpr, BLOCK_Q: gl.constexpr, BLOCK_K: gl.constexpr, HAS_BITS: gl.constexpr,
@@ -267,20 +225,20 @@ def _consume(
                 slot, phase = next_slot(slot, phase, SLOTS)
         last = mine
         own_slot, own_phase = next_slot(own_slot, own_phase, BUFFERS)
-        _raise(flag, acc, first, own_len, O)
-        _leave(acc * scale, a_ring, mine, a_box, a_boxed, a_parts, item, first, scratch, own_len, GROUP, D, SPLIT, O)
+        raise_flag(flag, acc, first, own_len, O)
+        leave(acc * scale, a_ring, mine, a_box, a_boxed, a_parts, item, first, scratch, own_len, GROUP, D, SPLIT, O)
         if BY_KEY:
-            _raise(flag, second, first, own_len, O)
-            _leave(second, b_ring, mine, b_box, b_boxed, b_parts, item, first, scratch, own_len, GROUP, D, SPLIT, O)
+            raise_flag(flag, second, first, own_len, O)
+            leave(second, b_ring, mine, b_box, b_boxed, b_parts, item, first, scratch, own_len, GROUP, D, SPLIT, O)
     tma.store_wait(0)
 
     # Rows without tiles come last in the table.
     for turn in range(busy + gl.program_id(0), gl.load(counts + 1), step_by):
         item = items + turn * (4 + 4 * members)
         base = (gl.load(item) * heads + gl.load(item + 1)).to(gl.int64) * own_len
-        _clear(a_out, base, gl.load(item + 2) + GROUP * 64, own_len, D, O)
+        clear(a_out, base, gl.load(item + 2) + GROUP * 64, own_len, D, O)
         if BY_KEY:
-            _clear(b_out, base, gl.load(item + 2) + GROUP * 64, own_len, D, O)
+            clear(b_out, base, gl.load(item + 2) + GROUP * 64, own_len, D, O)
 
 
 @gluon.jit(do_not_specialize=["own_len", "other_len", "heads", "kv_ratio"])

@@ -1,19 +1,27 @@
-"""Launch the Hopper backward: delta, dQ by queries, dK and dV by keys, and what merges split lines."""
+"""Launch the Hopper backward: delta, the gradients by one of two ways, repairs, and what merges split lines."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import triton
 from torch import Tensor
+from triton.experimental.gluon.language import NVMMASharedLayout
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from ..triton.backward_query import prepare, sum_parts
+from ..launcher import Launcher, launched, scratch
+from ..triton.backward_query import prepare
 from ..triton.lists import TileLists
 from .backward import backward
+from .backward_adding import backward_adding, finish_queries
 from .launch import LOG2E, box, boxable, multiprocessors
-from .repair import repair_key, repair_query
+from .repair import repair_key, repair_parts, repair_query
 from .schedule import work_of
+
+SUMMED = NVMMASharedLayout(128, 32, 4)
+FEW = 8  # tiles of a line, on average: below, adding dQ up costs more than computing scores twice (notes/hopper.md)
 
 
 @dataclass(frozen=True)
@@ -37,6 +45,17 @@ def key_shape(dim: int) -> Shape:
     return Shape(64, 2, 3) if dim == 128 else Shape(64, 2, 4)
 
 
+def adding_shape(dim: int) -> Shape:
+    """Shape of the program that adds dQ up: tiles of 8192 numbers; more slots or buffers were slower."""
+    return Shape(8192 // dim, 1, 2)
+
+
+def adds(by_key: TileLists) -> bool:
+    """Whether the program that adds dQ up is the faster one, by sizes that the host knows."""
+    units = by_key.full_units.numel() + by_key.masked_units.numel()
+    return units * by_key.granule >= FEW * by_key.tile * (by_key.full_ptr.numel() - 1)
+
+
 def attention_backward(
     q: Tensor,
     k: Tensor,
@@ -48,75 +67,103 @@ def attention_backward(
     by_query: TileLists,
     by_key: TileLists,
     scale: float,
+    deterministic: bool = False,
     shapes: tuple[Shape | None, Shape | None] = (None, None),
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """dq, dk, dv in the inputs' dtypes, bitwise repeatable; scale > 0."""
-    (batch, heads, q_len, dim), (kv_heads, kv_len), device = q.shape, k.shape[1:3], q.device
+    """dq, dk, dv in the inputs' dtypes, scale > 0; bitwise repeatable if `deterministic` or where that is as fast.
+
+    `shapes` are those of the dQ and the dK, dV program, or (None, that of the program that adds dQ up).
+    """
+    deterministic = deterministic or not adds(by_key)
+    (batch, heads, _, dim), kv_heads, device = q.shape, k.shape[1], q.device
     dq, dk, dv = (torch.empty(x.shape, dtype=x.dtype, device=device) for x in (q, k, v))
     if not q.numel() or not k.numel():
         return dq.zero_(), dk.zero_(), dv.zero_()
-    q, k, v, dout = boxable(q), boxable(k), boxable(v), boxable(dout)
-    lse2, delta = torch.empty_like(lse), torch.empty_like(lse)
-    flag = torch.zeros(1, dtype=torch.int32, device=device)
-    strides = (*q.stride()[:3], *k.stride()[:3], *v.stride()[:3], *dout.stride()[:3])
-    mine, theirs = shapes[0] or query_shape(dim, by_query.tile), shapes[1] or key_shape(dim)
-    ratio = heads // kv_heads
-    part_q, part_k, part_v = (
-        torch.empty(batch * n * lists.slots * lists.line_size * dim, dtype=torch.float32, device=device)
-        for n, lists in ((heads, by_query), (kv_heads, by_key), (kv_heads, by_key))
-    )
-    with torch.cuda.device_of(q):
-        prepare[(batch * heads * triton.cdiv(q_len, 64),)](
-            out, dout, lse, lse if dlse is None else dlse.contiguous(), lse2, delta, *dout.stride()[:3], heads, q_len,
-            DV=dim, DV_PAD=dim, BM=64, HAS_DLSE=dlse is not None,
-        )  # fmt: skip
-        _program(by_query, mine, (q, dout, k, v), (dq, dq), (part_q, part_q), lse2, delta, flag, scale, False)
-        grid = (batch * heads * by_query.jobs.shape[1] * (by_query.line_size // 64),)
-        repair_query[grid](
-            flag, q, k, v, dout, lse2, delta, dq, part_q, *by_query.walked, *strides, scale * LOG2E, scale, q_len,
-            kv_len, by_query.jobs.shape[1], heads, ratio, by_query.slots, by_query.lines,
-            D=dim, BM=64, BN=64, **dict(by_query.constants), num_warps=4,
-        )  # fmt: skip
-        _merge(by_query, part_q, dq, q_len, heads, 1)
-        _program(by_key, theirs, (k, v, q, dout), (dk, dv), (part_k, part_v), lse2, delta, flag, scale, True)
-        grid = (batch * kv_heads * by_key.jobs.shape[1] * (by_key.line_size // 64),)
-        repair_key[grid](
-            flag, q, k, v, dout, lse2, delta, dk, dv, part_k, part_v, *by_key.walked, *strides, scale * LOG2E, scale,
-            q_len, kv_len, by_key.jobs.shape[1], kv_heads, ratio, by_key.slots, by_key.lines,
-            D=dim, BM=64, BN=64, **dict(by_key.constants), num_warps=4,
-        )  # fmt: skip
-        _merge(by_key, part_k, dk, kv_len, kv_heads, ratio)
-        _merge(by_key, part_v, dv, kv_len, kv_heads, ratio)
+    zeros = torch.zeros(4 + (0 if deterministic else q.numel()), dtype=torch.float32, device=device)
+    flag, sums = zeros[:1].view(torch.int32), scratch(0, device) if deterministic else zeros[4:].view(q.shape)
+    rows = batch * heads * by_query.slots * by_query.line_size
+    key_rows = batch * kv_heads * by_key.slots * by_key.line_size
+    launched(
+        by_query, ("hopper backward", by_key, scale, deterministic, shapes, dlse is None),
+        (boxable(q), boxable(k), boxable(v), boxable(dout), out, lse, lse if dlse is None else dlse.contiguous()),
+        (torch.empty_like(lse), torch.empty_like(lse), dq, dk, dv, flag, sums, scratch(rows * dim, device),
+         scratch(key_rows * dim, device), scratch(key_rows * dim, device)),
+        partial(_backward, by_query, by_key, scale, deterministic, shapes, dlse is not None),
+    )  # fmt: skip
     return dq, dk, dv
 
 
-def _program(
+def _backward(
+    by_query: TileLists, by_key: TileLists, scale: float, deterministic: bool,
+    shapes: tuple[Shape | None, Shape | None], has_dlse: bool, launch: Launcher,
+    q: Tensor, k: Tensor, v: Tensor, dout: Tensor, out: Tensor, lse: Tensor, dlse: Tensor, *rest: Tensor,
+) -> None:  # fmt: skip
+    """The programs of one call; those of a repair end at once unless one before them has raised the flag."""
+    lse2, delta, dq, dk, dv, flag, sums, part_q, part_k, part_v = rest
+    (batch, heads, q_len, dim), (kv_heads, kv_len) = q.shape, k.shape[1:3]
+    ratio, rows = heads // kv_heads, (lse2, delta, flag)
+    launch(
+        prepare, batch * heads * triton.cdiv(q_len, 64),
+        out, dout, lse, dlse, lse2, delta, *dout.stride()[:3], heads, q_len,
+        DV=dim, DV_PAD=dim, BM=64, HAS_DLSE=has_dlse,
+    )  # fmt: skip
+    merges = ((by_key, part_k, dk, kv_len, kv_heads, ratio), (by_key, part_v, dv, kv_len, kv_heads, ratio))
+    if deterministic:
+        own, other = shapes[0] or query_shape(dim, by_query.tile), shapes[1] or key_shape(dim)
+        _stream(launch, by_query, own, (q, dout, k, v), (dq, dq), (part_q, part_q), rows, scale, by_key=False)
+        _stream(launch, by_key, other, (k, v, q, dout), (dk, dv), (part_k, part_v), rows, scale, by_key=True)
+        merges = ((by_query, part_q, dq, q_len, heads, 1), *merges)
+    else:
+        shape = shapes[1] or adding_shape(dim)
+        _add(launch, by_key, shape, (k, v, q, dout), (dk, dv, sums), (part_k, part_v), rows, scale)
+        launch(
+            finish_queries, triton.cdiv(batch * heads * q_len, 64),
+            sums, dq, flag, scale, batch * heads * q_len, D=dim, BM=64, num_warps=4,
+        )  # fmt: skip
+    for merge in merges:
+        _merge(launch, *merge, None)
+    strides = (*q.stride()[:3], *k.stride()[:3], *v.stride()[:3], *dout.stride()[:3])
+    launch(
+        repair_query, batch * heads * by_query.jobs.shape[1] * (by_query.line_size // 64),
+        flag, q, k, v, dout, lse2, delta, dq, part_q, *by_query.walked, *strides, scale * LOG2E, scale, q_len, kv_len,
+        by_query.jobs.shape[1], heads, ratio, by_query.slots, by_query.lines,
+        D=dim, BM=64, BN=64, **dict(by_query.constants), num_warps=4,
+    )  # fmt: skip
+    launch(
+        repair_key, batch * kv_heads * by_key.jobs.shape[1] * (by_key.line_size // 64),
+        flag, q, k, v, dout, lse2, delta, dk, dv, part_k, part_v, *by_key.walked, *strides, scale * LOG2E, scale, q_len,
+        kv_len, by_key.jobs.shape[1], kv_heads, ratio, by_key.slots, by_key.lines,
+        D=dim, BM=64, BN=64, **dict(by_key.constants), num_warps=4,
+    )  # fmt: skip
+    for merge in ((by_query, part_q, dq, q_len, heads, 1), *merges[-2:]):
+        _merge(launch, *merge, flag)
+
+
+def _stream(
+    launch: Launcher,
     lists: TileLists,
     shape: Shape,
     inputs: tuple[Tensor, Tensor, Tensor, Tensor],
     outputs: tuple[Tensor, Tensor],
     parts: tuple[Tensor, Tensor],
-    lse2: Tensor,
-    delta: Tensor,
-    flag: Tensor,
+    rows: tuple[Tensor, Tensor, Tensor],
     scale: float,
     by_key: bool,
 ) -> None:
-    """One of the two programs: the first two inputs stay, the others are streamed."""
+    """One of the two programs of backward.py: the first two inputs stay, the others are streamed."""
     own, _, other, _ = inputs
-    (batch, heads, own_len, dim), ratio = (
-        own.shape,
-        max(own.shape[1], other.shape[1]) // min(own.shape[1], other.shape[1]),
-    )
+    (batch, heads, own_len, dim), (other_heads, other_len) = own.shape, other.shape[1:3]
+    ratio = max(heads, other_heads) // min(heads, other_heads)
     work = work_of(lists, batch, heads, ratio if by_key else 1)
     n = shape.rows
     streamed = (n, dim) if lists.granule >= n else (lists.granule, 64)
-    stay, stream = [box(x, 64, dim) for x in inputs[:2]], [box(x, *streamed) for x in inputs[2:]]
     _, full_units, _, masked_units, low, high, bits, masks, _, _ = lists.walked
-    backward[(min(multiprocessors(own.device), len(work.items)),)](
-        *stay, *stream, *(box(x, 64, dim) for x in outputs), *outputs, *parts, lse2, delta, flag,
+    launch(
+        backward, min(multiprocessors(own.device), len(work.items)),
+        *(box(x, 64, dim) for x in inputs[:2]), *(box(x, *streamed) for x in inputs[2:]),
+        *(box(x, 64, dim) for x in outputs), *outputs, *parts, *rows,
         full_units, masked_units, low, high, bits, masks, work.items, work.counts, scale * LOG2E, scale,
-        own_len, other.shape[2], heads, ratio,
+        own_len, other_len, heads, ratio,
         D=dim, N=n, GRANULE=lists.granule, STEPS=lists.tile // n, BLOCK_Q=lists.block_q, BLOCK_K=lists.block_k,
         HAS_BITS=lists.has_bits, MASKED=masked_units.numel() > 0, SPLIT=lists.splits.shape[1] > 0, BY_KEY=by_key,
         BUFFERS=shape.buffers, SLOTS=shape.slots, CONSUMER_REGISTERS=shape.consumer_registers,
@@ -124,11 +171,52 @@ def _program(
     )  # fmt: skip
 
 
-def _merge(lists: TileLists, part: Tensor, whole: Tensor, length: int, outer: int, ratio: int) -> None:
-    """Add the parts of split lines, in one order."""
+def _add(
+    launch: Launcher,
+    lists: TileLists,
+    shape: Shape,
+    inputs: tuple[Tensor, Tensor, Tensor, Tensor],
+    outputs: tuple[Tensor, Tensor, Tensor],
+    parts: tuple[Tensor, Tensor],
+    rows: tuple[Tensor, Tensor, Tensor],
+    scale: float,
+) -> None:
+    """The program of backward_adding.py: dK and dV of the keys that stay, and the sums of dQ."""
+    k, _, q, _ = inputs
+    dk, dv, sums = outputs
+    (batch, kv_heads, kv_len, dim), (heads, q_len) = k.shape, q.shape[1:3]
+    work = work_of(lists, batch, kv_heads, heads // kv_heads)
+    n = shape.rows
+    _, full_units, _, masked_units, low, high, bits, masks, _, _ = lists.walked
+    launch(
+        backward_adding, min(multiprocessors(q.device), len(work.items)),
+        *(box(x, 64, dim) for x in inputs[:2]), *(box(x, n, dim) for x in inputs[2:]), box(dk, 64, dim),
+        box(dv, 64, dim), TensorDescriptor(sums, list(sums.shape), list(sums.stride()), [1, 1, 64, 64], SUMMED),
+        dk, dv, *parts, *rows,
+        full_units, masked_units, low, high, bits, masks, work.items, work.counts, scale * LOG2E, scale,
+        kv_len, q_len, kv_heads, heads // kv_heads,
+        D=dim, N=n, GRANULE=lists.granule, STEPS=lists.tile // n, BLOCK_Q=lists.block_q, BLOCK_K=lists.block_k,
+        HAS_BITS=lists.has_bits, MASKED=masked_units.numel() > 0, SPLIT=lists.splits.shape[1] > 0,
+        BUFFERS=shape.buffers, SLOTS=shape.slots, CONSUMER_REGISTERS=shape.consumer_registers,
+        PRODUCER_REGISTERS=shape.producer_registers, num_warps=4, maxnreg=168,
+    )  # fmt: skip
+
+
+def _merge(
+    launch: Launcher,
+    lists: TileLists,
+    part: Tensor,
+    whole: Tensor,
+    length: int,
+    outer: int,
+    ratio: int,
+    flag: Tensor | None,
+) -> None:
+    """Add the parts of split lines, in one order; with a flag only if it is up."""
     n_splits, dim = lists.splits.shape[1], whole.shape[3]
     if n_splits:
-        sum_parts[(whole.shape[0] * outer * n_splits * (lists.line_size // 64),)](
-            part, whole, lists.splits, lists.head_group, length, n_splits, outer, ratio, lists.slots,
+        launch(
+            repair_parts, whole.shape[0] * outer * n_splits * (lists.line_size // 64),
+            flag, part, whole, lists.splits, lists.head_group, length, n_splits, outer, ratio, lists.slots,
             D=dim, D_PAD=dim, BM=64, BLOCK=lists.line_size, **dict(lists.groups),
         )  # fmt: skip

@@ -20,14 +20,14 @@ from .serves import unserved_backward
 
 @torch.library.custom_op("pattern_studio::attend_hopper", mutates_args=())
 def attend_hopper(
-    q: Tensor, k: Tensor, v: Tensor, by_query: list[Tensor], by_key: list[Tensor], scale: float
+    q: Tensor, k: Tensor, v: Tensor, by_query: list[Tensor], by_key: list[Tensor], scale: float, deterministic: bool
 ) -> tuple[Tensor, Tensor]:
     """out [batch, heads, q_len, head_dim] and lse float32 [batch, heads, q_len]."""
     return attention_forward(q, k, v, interned(by_query), scale)
 
 
 @attend_hopper.register_fake
-def _(q, k, v, by_query, by_key, scale):
+def _(q, k, v, by_query, by_key, scale, deterministic):
     return q.new_empty(q.shape), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
@@ -43,14 +43,15 @@ def attend_hopper_backward(
     by_query: list[Tensor],
     by_key: list[Tensor],
     scale: float,
+    deterministic: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """dq, dk, dv; with no `by_key` lists dK and dV are added by atomics."""
     by_key_lists = interned(by_key) if by_key else None
-    return _gradients(q, k, v, out, lse, dout, dlse, interned(by_query), by_key_lists, scale)
+    return _gradients(q, k, v, out, lse, dout, dlse, interned(by_query), by_key_lists, scale, deterministic)
 
 
 @attend_hopper_backward.register_fake
-def _(q, k, v, out, lse, dout, dlse, by_query, by_key, scale):
+def _(q, k, v, out, lse, dout, dlse, by_query, by_key, scale, deterministic):
     return tuple(x.new_empty(x.shape) for x in (q, k, v))
 
 
@@ -65,35 +66,49 @@ def _gradients(
     by_query: TileLists,
     by_key: TileLists | None,
     scale: float,
+    deterministic: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     if unserved_backward((by_query.block_q, by_query.block_k), by_key is not None) is None:
-        return attention_backward(q, k, v, out, lse, dout, dlse, by_query, by_key, scale)
+        return attention_backward(q, k, v, out, lse, dout, dlse, by_query, by_key, scale, deterministic)
     return portable.attention_backward(q, k, v, out, lse, dout, dlse, by_query, by_key, scale)
 
 
 def _keep(ctx, inputs, output):
-    q, k, v, by_query, by_key, scale = inputs
+    q, k, v, by_query, by_key, scale, deterministic = inputs
     out, lse = output
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(q, k, v, out, lse, *by_query, *by_key)
-    ctx.lists, ctx.scale = len(by_query), scale
+    ctx.lists, ctx.rest = len(by_query), (scale, deterministic)
 
 
 def _backward(ctx, dout, dlse):
     q, k, v, out, lse, *lists = ctx.saved_tensors
     by_query, by_key = lists[: ctx.lists], lists[ctx.lists :]
     dout = torch.zeros_like(out) if dout is None else dout
-    dq, dk, dv = attend_hopper_backward(q, k, v, out, lse, dout, dlse, by_query, by_key, ctx.scale)
-    return dq, dk, dv, [None] * len(by_query), [None] * len(by_key), None
+    dq, dk, dv = attend_hopper_backward(q, k, v, out, lse, dout, dlse, by_query, by_key, *ctx.rest)
+    return dq, dk, dv, [None] * len(by_query), [None] * len(by_key), None, None
 
 
 attend_hopper.register_autograd(_backward, setup_context=_keep)
 
 
 def attention(
-    q: Tensor, k: Tensor, v: Tensor, by_query: TileLists, by_key: TileLists | None, scale: float
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    by_query: TileLists,
+    by_key: TileLists | None,
+    scale: float,
+    deterministic: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Differentiable (once) out and natural-log LSE over the tiles of the lists; eager calls skip the operator."""
     if eager.nobody_looks(q, k, v):
-        return eager.attend(attention_forward, _gradients, q, k, v, by_query, by_key, scale)
-    return attend_hopper(q, k, v, by_query.tensors(), by_key.tensors() if by_key is not None else [], scale)
+        return eager.attend(_forward, _gradients, q, k, v, by_query, by_key, scale, deterministic)
+    transposed = by_key.tensors() if by_key is not None else []
+    return attend_hopper(q, k, v, by_query.tensors(), transposed, scale, deterministic)
+
+
+def _forward(
+    q: Tensor, k: Tensor, v: Tensor, by_query: TileLists, scale: float, deterministic: bool
+) -> tuple[Tensor, Tensor]:
+    return attention_forward(q, k, v, by_query, scale)  # repeatable either way

@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 
 from ..triton.backward_key import backward_key
-from ..triton.backward_query import backward_query
+from ..triton.backward_query import backward_query, sum_parts
 from ..triton.forward import forward as portable
 from ..triton.primitives import group_of, job_at
 
@@ -101,3 +101,17 @@ def repair_key(
             D, D, D, D, BM, BN, TILE, GRANULE, BLOCK_Q, BLOCK_K, SHARED, BY_BATCH, HAS_BITS, False, False,
             "tf32", 2,
         )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["length", "n_splits", "outer", "kv_ratio", "n_slots"])
+def repair_parts(
+    FLAG, PART, WHOLE, splits, head_group, length, n_splits, outer, kv_ratio, n_slots,
+    D: tl.constexpr, D_PAD: tl.constexpr, BM: tl.constexpr, BLOCK: tl.constexpr, SHARED: tl.constexpr,
+    BY_BATCH: tl.constexpr,
+):  # fmt: skip
+    """Add the parts of split lines, unless there is a flag and it is down."""
+    if FLAG is not None:  # noqa: SIM102 - decided before the program is compiled
+        if tl.load(FLAG) == 0:
+            return
+    sum_parts(PART, WHOLE, splits, head_group, length, n_splits, outer, kv_ratio, n_slots, D, D_PAD, BM, BLOCK, SHARED,
+              BY_BATCH)  # fmt: skip

@@ -44,6 +44,12 @@ def pass_turn(GROUP: gl.constexpr, TURNS: gl.constexpr):
 
 
 @gluon.jit
+def meet():
+    """Wait for the other consumer."""
+    _barrier("bar.sync 10")
+
+
+@gluon.jit
 def pinned(x):
     """x, computed above this point.
 

@@ -1,4 +1,4 @@
-"""The work table of the Hopper programs: 128-row tiles of every batch entry and head, most work first."""
+"""The work table of the Hopper programs: 128-row tiles of every batch entry and head, in the order of work."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from ..triton.lists import TileLists
 
 ROWS = 128  # of a tile of the table: two consumers with 64 each
 MASKED_COST = 1.25  # of a masked tile against a full one
+LONG = 2.0  # times the mean cost: such lines are begun first, whatever their head
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +67,10 @@ def _work(lists: TileLists, batch: int, heads: int, members: int) -> Work:
     head = torch.stack([x.expand(shape) for x in own], -1)
     tiles = torch.stack([masked_begin, masked, full_begin, full], -1)[:, :, :, None].expand(*shape, members, 4)
     items = torch.cat([head, tiles.flatten(4)], -1).flatten(0, 3)
-    # Equal costs stay in order: programs work on one head at a time and share its keys in the L2 cache.
-    order = cost[..., None].expand(shape).flatten().sort(descending=True, stable=True).indices
+    # Long lines first; then one head after another, so that what programs read and add to stays in the L2 cache.
+    mean = cost.clamp(min=0).sum() / (cost > 0).sum().clamp(min=1)
+    rank = torch.where(cost > LONG * mean, 0, torch.where(cost > 0, 1, torch.where(cost == 0, 2, 3)))
+    key = (rank * (batch * heads) + place).long() * 2**32 - (cost * 4).long()
+    order = key[..., None].expand(shape).flatten().sort(stable=True).indices
     counts = torch.stack([(cost > 0).sum(), (cost >= 0).sum()]) * row_tiles
     return Work(items[order].int(), counts.int())

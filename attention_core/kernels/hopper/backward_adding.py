@@ -1,0 +1,354 @@
+"""The faster backward on Hopper: one program, five products a tile, dQ added up in float32 in no fixed order.
+
+As in backward.py a program owns 128 keys, two consumers with 64 each, whose K and V stay in shared memory
+while tiles of Q and dO stream through rings; dK and dV are summed in registers, with the scores transposed:
+
+    S' = K Q',  dP' = V dO',  P = exp2(S - lse),  dS' = P' (dP' - delta),  dV += P' dO,  dK += dS' Q
+
+What is new is dQ = dS K. It needs the keys of both consumers, so dS' goes through shared memory (two buffers,
+one meeting of the consumers a tile), each consumer multiplies one half of the tile's rows or columns, and the
+copy engine adds that to a float32 sum in global memory. backward.py computes S and dP twice instead, and its
+results are bitwise repeatable. Sums of 64 x 64 keep the registers of both consumers under their limit.
+"""
+
+# ruff: noqa: N803 - upper-case arguments are compile-time constants, as is the custom in Triton
+
+import triton
+import triton.language as tl
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+from .gluon_api import box_add, box_load, thread_barrier, view
+from .masks import allowed_pairs
+from .outputs import clear, leave, raise_flag
+from .ring import meet, next_slot
+
+
+@gluon.jit
+def _produce(boxes, rings, numbers, bars, masked_units, full_units, lse2, delta, items, counts, q_len, kv_heads,
+             kv_ratio, BUFFERS: gl.constexpr, SLOTS: gl.constexpr, N: gl.constexpr, GRANULE: gl.constexpr,
+             STEPS: gl.constexpr, D: gl.constexpr):  # fmt: skip
+    k_box, v_box, q_box, do_box = boxes
+    k_ring, v_ring, q_ring, do_ring = rings
+    lse_ring, delta_ring = numbers
+    own_full, own_free, x_full, x_free, y_full, y_free = bars
+    L: gl.constexpr = gl.BlockedLayout([N // 32], [32], [1], [0])
+    own_slot = 0
+    own_phase = 0
+    slot = 0
+    phase = 0
+    for turn in range(gl.program_id(0), gl.load(counts), gl.num_programs(0)):
+        item = items + turn * (4 + 4 * kv_ratio)
+        batch = gl.load(item)
+        kv_head = gl.load(item + 1)
+        first = gl.load(item + 2)
+        for g in gl.static_range(2):
+            mine = own_slot * 2 + g
+            mbarrier.wait(own_free.index(mine), own_phase ^ 1)
+            mbarrier.expect(own_full.index(mine), 2 * 64 * D * 2)
+            box_load(k_box, [batch, kv_head, first + g * 64, 0], own_full.index(mine), k_ring.index(mine))
+            box_load(v_box, [batch, kv_head, first + g * 64, 0], own_full.index(mine), v_ring.index(mine))
+        own_slot, own_phase = next_slot(own_slot, own_phase, BUFFERS)
+        for member in range(0, kv_ratio):
+            tiles = item + 4 + member * 4
+            masked_begin = gl.load(tiles) * STEPS
+            masked = gl.load(tiles + 1) * STEPS
+            full_begin = gl.load(tiles + 2) * STEPS
+            steps = masked + gl.load(tiles + 3) * STEPS
+            head = kv_head * kv_ratio + member
+            base = (batch * kv_heads * kv_ratio + head).to(gl.int64) * q_len
+            for j in range(0, steps):
+                if j < masked:
+                    row = _first_row(masked_units, masked_begin + j, N, GRANULE)
+                else:
+                    row = _first_row(full_units, full_begin + j - masked, N, GRANULE)
+                # Loaded before the slot is free: what the loads take is hidden behind that wait.
+                rows = row + gl.arange(0, N, layout=L)
+                lse = gl.load(lse2 + base + rows, mask=rows < q_len, other=float("inf"))  # past the end p = 0
+                d = gl.load(delta + base + rows, mask=rows < q_len, other=0.0)
+                mbarrier.wait(x_free.index(slot), phase ^ 1)
+                mbarrier.expect(x_full.index(slot), N * D * 2)
+                box_load(q_box, [batch, head, row, 0], x_full.index(slot), q_ring.index(slot))
+                mbarrier.wait(y_free.index(slot), phase ^ 1)
+                mbarrier.expect(y_full.index(slot), N * D * 2)
+                box_load(do_box, [batch, head, row, 0], y_full.index(slot), do_ring.index(slot))
+                lse_ring.index(slot).store(lse)
+                delta_ring.index(slot).store(d)
+                thread_barrier()
+                mbarrier.arrive(x_full.index(slot))
+                mbarrier.arrive(y_full.index(slot))
+                slot, phase = next_slot(slot, phase, SLOTS)
+
+
+@gluon.jit
+def _first_row(units, step, N: gl.constexpr, GRANULE: gl.constexpr):
+    return gl.load(units + step // (GRANULE // N)) + step % (GRANULE // N) * N
+
+
+@gluon.jit
+def _weights(s, numbers, slot, half, walked, step, first, q_len, scale, MASKED: gl.constexpr, N: gl.constexpr,
+             GRANULE: gl.constexpr, BLOCK_Q: gl.constexpr, BLOCK_K: gl.constexpr, HAS_BITS: gl.constexpr,
+             S: gl.constexpr):  # fmt: skip
+    """P' of 64 queries: what their scores weigh. # [64 keys, 64]"""
+    lse = numbers.index(slot * (N // 64) + half).load(gl.SliceLayout(0, S))
+    p = gl.exp2(s * scale - lse[None, :])
+    if MASKED:
+        allowed = allowed_pairs(walked, step * (N // 64) + half, first, q_len, 64, GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS,
+                                S, True)  # fmt: skip
+        p = gl.where(allowed, p, 0.0)
+    return p
+
+
+@gluon.jit
+def _fold(own, other, bars, extra, scores, more, slot, phase, parity, dk, dv, walked, units, step, batch, head, first,
+          q_len, scale, GROUP: gl.constexpr, MASKED: gl.constexpr, SLOTS: gl.constexpr, N: gl.constexpr,
+          D: gl.constexpr, GRANULE: gl.constexpr, BLOCK_Q: gl.constexpr, BLOCK_K: gl.constexpr,
+          HAS_BITS: gl.constexpr, S: gl.constexpr, A: gl.constexpr):  # fmt: skip
+    """Add one tile of queries to dK (without the scale) and dV, [64, D] each, and to dQ in global memory.
+
+    The scores of its first 64 queries are on their way, those of the next tile's are when it returns.
+    """
+    k, v, k_panels, mine = own
+    q_ring, do_ring, lse_ring, delta_ring = other
+    x_full, x_free, y_full, y_free = bars
+    ds_ring, stage, stage_boxed, dq_box = extra
+    PANELS: gl.constexpr = D // 64  # a row is PANELS times 128 bytes of swizzled memory
+    HALVES: gl.constexpr = N // 64  # 64 queries each; HALVES * PANELS is 2: one 64 x 64 part of dQ a consumer
+    zero = gl.zeros([64, 64], gl.float32, S)
+    base = slot * HALVES
+    row = _first_row(units, step, N, GRANULE)
+    s = warpgroup_mma_wait(0, deps=[scores])
+    mbarrier.wait(y_full.index(slot), phase)
+    weighted = warpgroup_mma(v, do_ring.index(base).permute([1, 0]), zero, use_acc=False, is_async=True)
+    if HALVES == 2:
+        scores = warpgroup_mma(k, q_ring.index(base + 1).permute([1, 0]), zero, use_acc=False, is_async=True)
+    p = _weights(
+        s, lse_ring, slot, 0, walked, step, first, q_len, scale, MASKED, N, GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS, S
+    )
+    p_half = gl.convert_layout(p.to(k.dtype), A)
+    dv = warpgroup_mma(p_half, do_ring.index(base), dv, is_async=True)
+    dp = warpgroup_mma_wait(HALVES, deps=[weighted])
+    ds = p * (dp - delta_ring.index(base).load(gl.SliceLayout(0, S))[None, :])
+    if MASKED:
+        ds = gl.where(p == 0, 0.0, ds)
+    ds = ds.to(k.dtype)
+    ds_ring.index((parity * 2 + GROUP) * HALVES).store(ds)
+    ds_half = gl.convert_layout(ds, A)
+    dk = warpgroup_mma(ds_half, q_ring.index(base), dk, is_async=True)
+    if HALVES == 2:
+        weighted = warpgroup_mma(v, do_ring.index(base + 1).permute([1, 0]), zero, use_acc=False, is_async=True)
+        s = warpgroup_mma_wait(3, deps=[scores])
+        p = _weights(
+            s, lse_ring, slot, 1, walked, step, first, q_len, scale, MASKED, N, GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS, S
+        )
+        p_more = gl.convert_layout(p.to(k.dtype), A)
+        dv = warpgroup_mma(p_more, do_ring.index(base + 1), dv, is_async=True)
+        dp = warpgroup_mma_wait(1, deps=[weighted])
+        ds = p * (dp - delta_ring.index(base + 1).load(gl.SliceLayout(0, S))[None, :])
+        if MASKED:
+            ds = gl.where(p == 0, 0.0, ds)
+        ds = ds.to(k.dtype)
+        ds_ring.index((parity * 2 + GROUP) * HALVES + 1).store(ds)
+        ds_more = gl.convert_layout(ds, A)
+        dk = warpgroup_mma(ds_more, q_ring.index(base + 1), dk, is_async=True)
+    fence_async_shared()
+    # Past this point both consumers' dS is written, and both are done with the last tile but one: its buffer
+    # may be written again.
+    meet()
+    if HALVES == 1:  # no registers are left to have these products, dQ and the next scores on their way at once
+        dv, dk, p_half, ds_half = warpgroup_mma_wait(0, deps=[dv, dk, p_half, ds_half])
+    dq = gl.zeros([64, 64], gl.float32, S)
+    for g in gl.static_range(2):
+        left = ds_ring.index((parity * 2 + g) * HALVES + GROUP % HALVES).permute([1, 0])
+        right = k_panels.index((mine + g) * PANELS + GROUP % PANELS)
+        dq = warpgroup_mma(left, right, dq, use_acc=g > 0, is_async=True)
+    later, later_phase = next_slot(slot, phase, SLOTS)
+    mbarrier.wait(x_full.index(later), later_phase, pred=more)
+    ahead = warpgroup_mma(k, q_ring.index(later * HALVES).permute([1, 0]), zero, use_acc=False, is_async=True)
+    if HALVES == 2:
+        dv, dk, dq, p_half, ds_half, p_more, ds_more = warpgroup_mma_wait(
+            1, deps=[dv, dk, dq, p_half, ds_half, p_more, ds_more]
+        )
+    else:
+        dq = warpgroup_mma_wait(1, deps=[dq])
+    mbarrier.arrive(x_free.index(slot))
+    mbarrier.arrive(y_free.index(slot))
+    tma.store_wait(0)
+    stage.index(GROUP).store(dq)
+    fence_async_shared()
+    box_add(dq_box, [batch, head, row + GROUP % HALVES * 64, GROUP % PANELS * 64], stage_boxed.index(GROUP))
+    return dk, dv, ahead
+
+
+@gluon.jit
+def _consume(
+    common, GROUP: gl.constexpr, BUFFERS: gl.constexpr, SLOTS: gl.constexpr, N: gl.constexpr, GRANULE: gl.constexpr,
+    STEPS: gl.constexpr, D: gl.constexpr, BLOCK_Q: gl.constexpr, BLOCK_K: gl.constexpr, HAS_BITS: gl.constexpr,
+    MASKED: gl.constexpr, SPLIT: gl.constexpr,
+):  # fmt: skip
+    (out_boxes, rings, numbers, own_boxed, bars, extra, k_panels, walked, full_units, results, items, counts, scale2,
+     scale, kv_len, q_len, kv_heads, kv_ratio, flag) = common  # fmt: skip
+    k_box, v_box = out_boxes
+    k_ring, v_ring, q_ring, do_ring = rings
+    lse_ring, delta_ring = numbers
+    other = (q_ring, do_ring, lse_ring, delta_ring)
+    k_boxed, v_boxed = own_boxed
+    own_full, own_free, x_full, x_free, y_full, y_free = bars
+    streamed = (x_full, x_free, y_full, y_free)
+    dk_out, dv_out, k_parts, v_parts = results
+    masked_units = walked[0]
+    S: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 64, 16])
+    O: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, D, 16])  # noqa: E741
+    A: gl.constexpr = gl.DotOperandLayout(0, O, 2)
+    busy = gl.load(counts)
+    step_by = gl.num_programs(0)
+    own_slot = 0
+    own_phase = 0
+    slot = 0
+    phase = 0
+    parity = 0
+    last = 0
+    zero = gl.zeros([64, 64], gl.float32, S)
+    for turn in range(gl.program_id(0), busy, step_by):
+        item = items + turn * (4 + 4 * kv_ratio)
+        batch = gl.load(item)
+        kv_head = gl.load(item + 1)
+        first = gl.load(item + 2) + GROUP * 64
+        mine = own_slot * 2 + GROUP
+        tma.store_wait(0)
+        mbarrier.arrive(own_free.index(last), pred=turn >= step_by)  # the previous gradients have left their buffers
+        # Both halves of K are read for dQ.
+        mbarrier.wait(own_full.index(own_slot * 2), own_phase)
+        mbarrier.wait(own_full.index(own_slot * 2 + 1), own_phase)
+        own = (k_ring.index(mine), v_ring.index(mine), k_panels, own_slot * 2)
+        dk = gl.zeros([64, D], gl.float32, O)
+        dv = gl.zeros([64, D], gl.float32, O)
+        for member in range(0, kv_ratio):
+            tiles = item + 4 + member * 4
+            masked_begin = gl.load(tiles) * STEPS
+            masked = gl.load(tiles + 1) * STEPS
+            full_begin = gl.load(tiles + 2) * STEPS
+            full = gl.load(tiles + 3) * STEPS
+            head = kv_head * kv_ratio + member
+            left = masked + full
+            mbarrier.wait(x_full.index(slot), phase, pred=left > 0)
+            scores = warpgroup_mma(own[0], q_ring.index(slot * (N // 64)).permute([1, 0]), zero, use_acc=False,
+                                   is_async=True)  # fmt: skip
+            if MASKED:
+                for j in range(0, masked):
+                    left -= 1
+                    dk, dv, scores = _fold(
+                        own, other, streamed, extra, scores, left > 0, slot, phase, parity, dk, dv, walked,
+                        masked_units, masked_begin + j, batch, head, first, q_len, scale2, GROUP, True, SLOTS, N, D,
+                        GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS, S, A)  # fmt: skip
+                    slot, phase = next_slot(slot, phase, SLOTS)
+                    parity = parity ^ 1
+            for j in range(0, full):
+                left -= 1
+                dk, dv, scores = _fold(
+                    own, other, streamed, extra, scores, left > 0, slot, phase, parity, dk, dv, walked, full_units,
+                    full_begin + j, batch, head, first, q_len, scale2, GROUP, False, SLOTS, N, D, GRANULE, BLOCK_Q,
+                    BLOCK_K, HAS_BITS, S, A)  # fmt: skip
+                slot, phase = next_slot(slot, phase, SLOTS)
+                parity = parity ^ 1
+            warpgroup_mma_wait(0, deps=[scores])  # of no tile: read and not used
+        last = mine
+        own_slot, own_phase = next_slot(own_slot, own_phase, BUFFERS)
+        # dK leaves through the buffer of K, which the other consumer may still multiply.
+        meet()
+        scratch = gl.load(item + 3)
+        raise_flag(flag, dk, first, kv_len, O)
+        raise_flag(flag, dv, first, kv_len, O)
+        leave(dk * scale, k_ring, mine, k_box, k_boxed, k_parts, item, first, scratch, kv_len, GROUP, D, SPLIT, O)
+        leave(dv, v_ring, mine, v_box, v_boxed, v_parts, item, first, scratch, kv_len, GROUP, D, SPLIT, O)
+    tma.store_wait(0)
+
+    # Keys without tiles come last in the table.
+    for turn in range(busy + gl.program_id(0), gl.load(counts + 1), step_by):
+        item = items + turn * (4 + 4 * kv_ratio)
+        base = (gl.load(item) * kv_heads + gl.load(item + 1)).to(gl.int64) * kv_len
+        clear(dk_out, base, gl.load(item + 2) + GROUP * 64, kv_len, D, O)
+        clear(dv_out, base, gl.load(item + 2) + GROUP * 64, kv_len, D, O)
+
+
+@gluon.jit(do_not_specialize=["kv_len", "q_len", "kv_heads", "kv_ratio"])
+def backward_adding(
+    k_box, v_box, q_box, do_box, dk_box, dv_box, dq_box, dk_out, dv_out, k_parts, v_parts, lse2, delta, flag,
+    full_units, masked_units, low, high, bits, masks, items, counts, scale2, scale, kv_len, q_len, kv_heads, kv_ratio,
+    D: gl.constexpr, N: gl.constexpr, GRANULE: gl.constexpr, STEPS: gl.constexpr, BLOCK_Q: gl.constexpr,
+    BLOCK_K: gl.constexpr, HAS_BITS: gl.constexpr, MASKED: gl.constexpr, SPLIT: gl.constexpr,
+    BUFFERS: gl.constexpr, SLOTS: gl.constexpr, CONSUMER_REGISTERS: gl.constexpr, PRODUCER_REGISTERS: gl.constexpr,
+):  # fmt: skip
+    """dK and dV of every key, and dQ without the scale added to the float32 tensor of `dq_box`.
+
+    Grid: [multiprocessors]. GRANULE >= N, a power of two; N * D is 8192.
+    """
+    half: gl.constexpr = k_box.dtype
+    flat: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
+    k_ring = gl.allocate_shared_memory(half, [BUFFERS * 2, 64, D], flat)
+    v_ring = gl.allocate_shared_memory(half, [BUFFERS * 2, 64, D], flat)
+    q_ring = gl.allocate_shared_memory(half, [SLOTS * (N // 64), 64, D], flat)
+    do_ring = gl.allocate_shared_memory(half, [SLOTS * (N // 64), 64, D], flat)
+    ds_ring = gl.allocate_shared_memory(half, [4 * (N // 64), 64, 64], flat)
+    line: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
+    lse_ring = gl.allocate_shared_memory(gl.float32, [SLOTS * (N // 64), 64], line)
+    delta_ring = gl.allocate_shared_memory(gl.float32, [SLOTS * (N // 64), 64], line)
+    stage = gl.allocate_shared_memory(gl.float32, [2, 64, 64], gl.NVMMASharedLayout(128, 32, 2))
+    lse_tiles = view(lse_ring, [SLOTS, N], line)  # as the producer sees them
+    delta_tiles = view(delta_ring, [SLOTS, N], line)
+    k_boxed = view(k_ring, [BUFFERS * 2, 1, 1, 64, D], k_box.layout)
+    v_boxed = view(v_ring, [BUFFERS * 2, 1, 1, 64, D], v_box.layout)
+    q_boxed = view(q_ring, [SLOTS, 1, 1, N, D], q_box.layout)
+    do_boxed = view(do_ring, [SLOTS, 1, 1, N, D], do_box.layout)
+    k_panels = view(k_ring, [BUFFERS * 2 * (D // 64), 64, 64], flat)
+    stage_boxed = view(stage, [2, 1, 1, 64, 64], dq_box.layout)
+    b: gl.constexpr = mbarrier.MBarrierLayout()
+    own_full = gl.allocate_shared_memory(gl.int64, [BUFFERS * 2, 1], b)
+    own_free = gl.allocate_shared_memory(gl.int64, [BUFFERS * 2, 1], b)
+    x_full = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], b)
+    x_free = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], b)
+    y_full = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], b)
+    y_free = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], b)
+    for i in gl.static_range(BUFFERS * 2):
+        mbarrier.init(own_full.index(i), count=1)
+        mbarrier.init(own_free.index(i), count=1)
+    for i in gl.static_range(SLOTS):
+        mbarrier.init(x_full.index(i), count=2)  # the box and the numbers beside it
+        mbarrier.init(x_free.index(i), count=2)  # both consumers
+        mbarrier.init(y_full.index(i), count=2)
+        mbarrier.init(y_free.index(i), count=2)
+    bars = (own_full, own_free, x_full, x_free, y_full, y_free)
+    extra = (ds_ring, stage, stage_boxed, dq_box)
+    common = ((dk_box, dv_box), (k_ring, v_ring, q_ring, do_ring), (lse_ring, delta_ring), (k_boxed, v_boxed), bars,
+              extra, k_panels, (masked_units, low, high, bits, masks), full_units, (dk_out, dv_out, k_parts, v_parts),
+              items, counts, scale2, scale, kv_len, q_len, kv_heads, kv_ratio, flag)  # fmt: skip
+    gl.warp_specialize(
+        [
+            (_consume, (common, 0, BUFFERS, SLOTS, N, GRANULE, STEPS, D, BLOCK_Q, BLOCK_K, HAS_BITS, MASKED, SPLIT)),
+            (_consume, (common, 1, BUFFERS, SLOTS, N, GRANULE, STEPS, D, BLOCK_Q, BLOCK_K, HAS_BITS, MASKED, SPLIT)),
+            (_produce, ((k_box, v_box, q_box, do_box), (k_boxed, v_boxed, q_boxed, do_boxed), (lse_tiles, delta_tiles),
+                        bars, masked_units, full_units, lse2, delta, items, counts, q_len, kv_heads, kv_ratio, BUFFERS,
+                        SLOTS, N, GRANULE, STEPS, D)),
+        ],
+        [4, 1],
+        [CONSUMER_REGISTERS, PRODUCER_REGISTERS],
+    )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["rows"])
+def finish_queries(SUMS, DQ, FLAG, scale, rows, D: tl.constexpr, BM: tl.constexpr):
+    """dq = sums * scale in DQ's dtype for `rows` rows of D; a sum that is not finite raises the flag."""
+    row = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
+    at = row[:, None] * D + tl.arange(0, D)[None, :]
+    real = (row < rows)[:, None]
+    value = tl.load(SUMS + at, mask=real, other=0.0)
+    tl.store(DQ + at, (value * scale).to(DQ.dtype.element_ty), mask=real)
+    if tl.sum(tl.sum(value * 0.0, 1), 0) != 0:  # 0 times what is not finite is NaN
+        tl.store(FLAG, 1)
