@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -30,6 +31,7 @@ from attention_core.distributed import distributed_block_sparse_attention as att
 TEXT = Path(__file__).parents[2] / "LICENSE"
 PATTERN = "causal & (window(63, 0) | sink(4))"
 WIDTH, HEADS, LENGTH, BATCH = 32, 4, 256, 4
+LEARNING_RATE = 3e-3
 COMPRESSION = {
     "whole": DistributedSparseConfig(),
     "fp16": DistributedSparseConfig(half_precision_gradients=True),
@@ -57,30 +59,49 @@ class Model(nn.Module):
         return self.head(x + self.feed(x))
 
 
-def train(group: dist.ProcessGroup, steps: int, gradients: str, pattern: str = PATTERN) -> list[float]:
-    """One rank's loop: the mean loss over all ranks of each step."""
-    rank, ranks = dist.get_rank(group), dist.get_world_size(group)
-    torch.manual_seed(0)
-    model = wrapped(Model(), group, gradients)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    layout = ps.lower(ps.parse(pattern), q_len=LENGTH, block=16, heads=HEADS)
-    plan = distributed_plan(layout, ranks, rank)
-    if rank == 0:
-        print(plan)
-    positions = plan.query_positions
+def batches(positions: Tensor, steps: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """(bytes, next bytes) at a rank's positions, int64 [batch, local length] both, of the same sequences on all ranks.
+
+    >>> next(batches(torch.arange(10), 1))[0].shape
+    torch.Size([4, 10])
+    """
     text = torch.frombuffer(bytearray(TEXT.read_bytes()), dtype=torch.uint8).long()
-    order = torch.Generator().manual_seed(1)  # the same on every rank: they hold parts of the same sequences
-    losses = []
+    order = torch.Generator().manual_seed(1)
     for _ in range(steps):
         first = torch.randint(len(text) - LENGTH, (BATCH, 1), generator=order)
-        logits = model(text[first + positions], positions, plan, group)
-        loss = functional.cross_entropy(logits.flatten(0, 1), text[first + positions + 1].flatten())
+        yield text[first + positions], text[first + positions + 1]
+
+
+def plan_of(rank: int, ranks: int, pattern: str = PATTERN, device: torch.device | str | None = None) -> DistributedPlan:
+    """A rank's part of the model's pattern, to run on `device`."""
+    layout = ps.lower(ps.parse(pattern), q_len=LENGTH, block=16, heads=HEADS)
+    plan = distributed_plan(layout, ranks, rank, device=device)
+    if rank == 0:
+        print(plan)
+    return plan
+
+
+def mean_over(loss: Tensor, group: dist.ProcessGroup) -> float:
+    """The mean of the ranks' losses, which hold as many tokens each."""
+    mean = loss.detach().clone()
+    dist.all_reduce(mean, dist.ReduceOp.SUM, group)
+    return mean.item() / dist.get_world_size(group)
+
+
+def train(group: dist.ProcessGroup, steps: int, gradients: str, pattern: str = PATTERN) -> list[float]:
+    """One rank's loop: the mean loss over all ranks of each step."""
+    torch.manual_seed(0)
+    model = wrapped(Model(), group, gradients)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE)
+    plan = plan_of(dist.get_rank(group), dist.get_world_size(group), pattern)
+    losses = []
+    for text, following in batches(plan.query_positions, steps):
+        logits = model(text, plan.query_positions, plan, group)
+        loss = functional.cross_entropy(logits.flatten(0, 1), following.flatten())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        mean = loss.detach().clone()
-        dist.all_reduce(mean, dist.ReduceOp.SUM, group)
-        losses.append(mean.item() / ranks)
+        losses.append(mean_over(loss, group))
     return losses
 
 
