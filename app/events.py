@@ -43,17 +43,22 @@ class ProblemSet:
 
 @dataclass(frozen=True)
 class Boxed:
-    """A box was drawn on the map, in query rows and keys: the tool says what happens to it."""
+    """A box was drawn on the map, in query rows and keys: the tool says what happens to it.
+
+    `tool` is the one it was begun with, "" for the one that is chosen.
+    """
 
     box: Viewport
+    tool: str = ""
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """A shape was drawn freehand: units (row, key) of `size` query rows and keys."""
+    """A shape was drawn freehand: units (row, key) of `size` query rows and keys; `tool` as in Boxed."""
 
     units: frozenset[tuple[int, int]]
     size: tuple[int, int]
+    tool: str = ""
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import json
+import gc
 from collections.abc import Sequence
 from pathlib import Path
 from threading import Thread
@@ -13,16 +13,15 @@ from pattern_studio import StudioError
 from .theme import OPTIONS
 
 
-def options(port: int, headless: bool = False) -> list[str]:
-    """Streamlit's command-line options. All are passed by hand, since from an installed wheel no config file is read.
+def options(port: int, headless: bool = False) -> dict[str, object]:
+    """Streamlit's options. All are passed by hand, since from an installed wheel no config file is read.
 
-    Without `headless` Streamlit opens a browser where there is a screen.
+    Without `headless` a browser opens where there is a screen.
 
-    >>> options(9000)[:2]
-    ['--server.port=9000', '--browser.gatherUsageStats=false']
+    >>> options(9000)["server.port"], options(9000)["browser.gatherUsageStats"]
+    (9000, False)
     """
-    chosen = {"server.port": port, **OPTIONS, **({"server.headless": True} if headless else {})}
-    return [f"--{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in chosen.items()]
+    return {"server.port": port, **OPTIONS, **({"server.headless": True} if headless else {})}
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -39,38 +38,38 @@ def main(argv: Sequence[str] | None = None) -> None:
     chosen = parser.parse_args(argv)
     if not 1 <= chosen.port <= 65535:
         parser.error(f"--port takes a number from 1 to 65535, got {chosen.port}")
-    measuring = Thread(target=_warm_measuring, daemon=True)
+    measuring = Thread(target=_load_torch, daemon=True)
     measuring.start()
     try:
-        from streamlit.web import cli
+        from .serve import serve
     except ImportError as error:
         raise StudioError(f"the app needs {error.name}: pip install 'pattern-studio[app]'") from error
     warm()
     measuring.join()  # else torch would load while the first page is drawn, and both would crawl
-    script = Path(__file__).parent / "entry" / "studio.py"
-    print(f"Pattern Studio: http://localhost:{chosen.port}  (Ctrl+C stops it)", flush=True)
-    cli.main(["run", str(script), *options(chosen.port, chosen.headless)], prog_name="streamlit")
+    # Streamlit collects garbage after every run of a page, all generations, and whatever else would run stands still:
+    # 0.3 s with all that torch is made of. What is loaded by now stays loaded; it need not be looked through again.
+    gc.collect()
+    gc.freeze()
+    serve(options(chosen.port, chosen.headless), Path(__file__).parent / "entry" / "studio.py")
 
 
 def warm() -> None:
-    """Load what the first page needs, and draw its map once, so that no visitor waits for that."""
-    from pattern_studio import lower
-    from pattern_studio.metrics import layout_stats
-    from pattern_studio.plot.colours import LIGHT
+    """Load what the first page needs and compute what it shows, so that no visitor waits for that."""
+    import pandas  # noqa: F401  Streamlit loads these at the first component and the first image
+    import PIL.Image  # noqa: F401
+    import pyarrow  # noqa: F401
 
-    from . import router  # noqa: F401  the pages with all that they import
-    from .map_view import map_view
-    from .work import Work
+    from pattern_studio.plot.colours import DARK, LIGHT
 
-    work = Work()
-    pattern, problem = work.reading.pattern, work.problem()
-    assert pattern is not None  # the app's own preset
-    layout_stats(pattern, problem, work.block)
-    map_view(lower(pattern, problem, block=work.block), pattern, 0, 0, None, LIGHT)
+    from . import compute, router  # noqa: F401  the pages with all that they import
+    from .state import State
+
+    state = State()
+    for colours in (LIGHT, DARK):
+        compute.map_of(state, colours)
+    compute.quality_job("", state.pattern, state.shown.block, None).result()
 
 
-def _warm_measuring() -> None:
-    """Load torch, which takes seconds, beside the server's start: what a pattern keeps is measured with it."""
-    from pattern_studio.capture import bundled
-
-    bundled()
+def _load_torch() -> None:
+    """It takes seconds; what a pattern keeps is measured with it."""
+    import torch  # noqa: F401

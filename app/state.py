@@ -129,15 +129,16 @@ def reduce(state: State, event: Event) -> State:
             return replace(
                 after, work=replace(work, text=state.work.text), viewport=None, asked=None
             )  # keeps half-typed text
-        case Boxed(box) if state.tool == "zoom":
+        case Boxed(box, tool) if (tool or state.tool) == "zoom":
             return replace(state, viewport=box)
-        case Boxed(box) if state.tool == "why":
+        case Boxed(box, tool) if (tool or state.tool) == "why":
             return replace(state, asked=((box.row_start + box.row_stop) // 2, (box.key_start + box.key_stop) // 2))
-        case Boxed(box):
-            text = str(boxed(state.pattern, box, state.shown.problem(), state.tool == "add"))
+        case Boxed(box, tool):
+            text = str(boxed(state.pattern, box, state.shown.problem(), (tool or state.tool) == "add"))
             return _edited(state, replace(state.shown, text=text), f"box {len(state.past)}")
-        case Drawn(units, size):
-            text = str(drawn(state.pattern, units, size, state.shown.problem(), state.tool == "add"))
+        case Drawn(units, size, tool):
+            adds = (tool or state.tool) == "add"
+            text = str(drawn(state.pattern, units, size, state.shown.problem(), adds))
             return _edited(state, replace(state.shown, text=text), f"drawn {len(state.past)}")
         case Inserted(text, operator):
             joined = f"({state.shown.text}) {operator} ({text})" if operator else text

@@ -103,7 +103,7 @@ label [data-testid="stTooltipIcon"] { opacity: 0.3; }
 .ps-map-words { font-size: 13px; line-height: 21px; color: var(--ps-quiet); text-align: center; margin-top: -6px; }
 .ps-map-words span { margin: 0 8px; white-space: nowrap; }
 .ps-map-words i { display: inline-block; width: 11px; height: 11px; margin-right: 4px; vertical-align: -1px;
-  border: 1px solid var(--ps-line); }
+  border: 1px solid var(--ps-quiet); }
 
 .ps-group { font-size: 12px; font-weight: 600; letter-spacing: 0.06em; text-transform: uppercase;
   color: var(--ps-quiet); border-top: 1px solid var(--ps-line); padding-top: 7px; margin-top: 2px; line-height: 16px; }

@@ -106,13 +106,13 @@ def _event(what: dict, layout: BlockLayout) -> Event | None:
         size = (what["size"][0], what["size"][1])
         units = frozenset((row, key) for row, key in what["units"])
         inside = all(0 <= row * size[0] < problem.q_len and 0 <= key * size[1] < problem.kv_len for row, key in units)
-        return Drawn(units, size) if units and inside else None
+        return Drawn(units, size, what["tool"]) if units and inside else None
     (row_start, row_stop), (key_start, key_stop) = what["rows"], what["keys"]
     if not (0 <= row_start < row_stop <= problem.q_len and 0 <= key_start < key_stop <= problem.kv_len):
         return None
     box = Viewport(row_start, row_stop, key_start, key_stop)
     if what["kind"] == "box":
-        return Boxed(box)
+        return Boxed(box, what["tool"])
     return ZoomedOut() if (box.rows, box.keys) == (problem.q_len, problem.kv_len) else Zoomed(box)
 
 

@@ -28,7 +28,7 @@ def render(state: State, export: bool = True) -> None:
             state.work.text,
             key=key,
             on_change=on(key, Typed),
-            live="300ms",
+            live="150ms",
             label_visibility="collapsed",
             placeholder="causal & window(255, 0)",
             autocomplete="off",

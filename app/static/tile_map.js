@@ -135,7 +135,7 @@ class TileMap {
 
   // The box or the tiles being drawn, and the tile under the pointer or the keyboard's cursor.
   overlay(pen, colour) {
-    const away = this.data.tool === 'remove', paints = away || this.data.tool === 'add';
+    const tool = this.from ? this.begun : this.data.tool, away = tool === 'remove', paints = away || tool === 'add';
     const fill = (box) => {
       const x = this.pixel('keys', box.keys[0]), y = this.pixel('rows', box.rows[0]);
       const w = this.pixel('keys', box.keys[1]) - x, h = this.pixel('rows', box.rows[1]) - y;
@@ -182,6 +182,7 @@ class TileMap {
     if (event.button === 1) { this.pan = { ...this.token(event), view: structuredClone(this.view) }; }
     else if (event.button === 0) {
       this.from = this.token(event);
+      this.begun = this.data.tool;  // another one may come while the pointer is down
       this.pressed = [event.clientX, event.clientY];
       this.dragged = false;
       if (event.shiftKey && ['add', 'remove'].includes(this.data.tool)) this.drawn = new Map();
@@ -224,9 +225,9 @@ class TileMap {
   up(event) {
     if (this.from) {
       if (this.drawn) this.send({ kind: 'drawn', units: [...this.drawn.values()],
-                                   size: [this.data.rows.unit, this.data.keys.unit] });
-      else if (this.dragged) this.send({ kind: 'box', ...this.box() });
-      else this.click(this.token(event));
+                                   tool: this.begun, size: [this.data.rows.unit, this.data.keys.unit] });
+      else if (this.dragged) this.send({ kind: 'box', tool: this.begun, ...this.box() });
+      else this.click(this.token(event), this.begun);
     }
     this.stop();
   }
@@ -236,11 +237,11 @@ class TileMap {
     this.draw();
   }
 
-  click(at) {
-    if (this.data.tool === 'why') {
+  click(at, tool = this.data.tool) {
+    if (tool === 'why') {
       const [row, key] = [Math.floor(at.row), Math.floor(at.key)];
-      this.send({ kind: 'box', rows: [row, row + 1], keys: [key, key + 1] });
-    } else if (this.data.tool !== 'zoom') this.send({ kind: 'box', ...this.boxOf(this.unitAt(at)) });
+      this.send({ kind: 'box', tool, rows: [row, row + 1], keys: [key, key + 1] });
+    } else if (tool !== 'zoom') this.send({ kind: 'box', tool, ...this.boxOf(this.unitAt(at)) });
   }
 
   wheel(event) {

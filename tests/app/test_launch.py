@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 import tomllib
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pattern_studio_app
 import pytest
 from pattern_studio_app.launch import main, options
+from pattern_studio_app.serve import HOST, listening
 from pattern_studio_app.theme import OPTIONS
 from streamlit import config
 
@@ -36,9 +38,26 @@ def test_streamlit_knows_every_option():
 
 def test_it_serves_this_machine_only_and_reports_nothing():
     given = options(8600)
-    assert "--server.address=127.0.0.1" in given
-    assert "--browser.gatherUsageStats=false" in given
-    assert "--server.port=8600" in given
+    assert given["server.address"] == HOST == "127.0.0.1"
+    assert given["browser.gatherUsageStats"] is False
+    assert given["server.port"] == 8600
+    with listening(0) as door:
+        assert door.getsockname()[0] == HOST
+
+
+def test_a_taken_port_is_refused_with_its_number():
+    with listening(0) as door:
+        port = door.getsockname()[1]
+        with pytest.raises(StudioError, match=f"expected port {port} to be free.*choose another with --port"):
+            listening(port)
+
+
+def test_answers_in_two_parts_are_not_held_back():
+    with listening(0) as door, socket.create_connection(door.getsockname()):
+        door.setblocking(True)
+        taken, _ = door.accept()
+        with taken:
+            assert taken.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_the_script_lies_apart_from_the_pages():
@@ -56,6 +75,7 @@ def test_ports_out_of_range_are_refused(port, capsys):
 
 
 def test_without_streamlit_the_error_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "streamlit.web", None)
+    monkeypatch.delitem(sys.modules, "pattern_studio_app.serve", raising=False)
+    monkeypatch.setitem(sys.modules, "streamlit.web.bootstrap", None)
     with pytest.raises(StudioError, match=r"pip install 'pattern-studio\[app\]'"):
         main([])

@@ -165,6 +165,8 @@ def test_a_box_zooms_adds_or_removes():
     removed = after(Typed("causal"), ToolChosen("remove"), Boxed(box))
     assert removed.work.text == "causal & ~rect(range(128, 256), range(0, 64))"
     assert reduce(added, Undo()).work.text == "causal"
+    late = after(Typed("causal"), ToolChosen("zoom"), Boxed(box, "add"))  # begun before another tool was chosen
+    assert (late.work, late.tool) == (added.work, "zoom")
     twice = after(Boxed(Viewport(0, 64, 64, 128)), state=added)
     assert reduce(twice, Undo()) != reduce(added, Undo())  # each box is a step of its own
 
