@@ -139,18 +139,22 @@ class Run:
         self.write()
 
     def write(self) -> None:
-        """All that was found so far, and its figure."""
+        """All that was found so far, and its figures: time and bytes against ranks."""
         out = self.options.out / f"{self.stamp['date']}-distributed-run.json"
         out.parent.mkdir(parents=True, exist_ok=True)
         content = {"equal": self.equal, "notes": self.notes, "rows": self.rows}
         out.write_text(json.dumps(content, indent=1) + "\n")
-        lines: dict[str, list[tuple[float, float]]] = {}
+        times: dict[str, list[tuple[float, float]]] = {}
+        sent: dict[str, list[tuple[float, float]]] = {}
         for row in self.rows:
             if row["pass"] == "step":
-                lines.setdefault(row["case"], []).append((row["ranks"], row["ms"]))
-        if lines:
-            title = f"Forward and backward, {self.stamp['card'] or 'CPU'}"
-            out.with_suffix(".svg").write_text(log_log(title, "ranks", "ms", lines))
+                times.setdefault(row["case"], []).append((row["ranks"], row["ms"]))
+                if row["bytes_handed"]:
+                    sent.setdefault(row["case"], []).append((row["ranks"], row["bytes_handed"] / 1e6))
+        for name, y_name, lines in (("time", "ms", times), ("bytes", "MB over all links", sent)):
+            if lines:
+                title = f"Forward and backward, {self.stamp['card'] or 'CPU'}"
+                out.with_name(f"{out.stem}-{name}.svg").write_text(log_log(title, "ranks", y_name, lines))
 
     def close(self) -> None:
         """End every process of this run."""
@@ -172,7 +176,7 @@ def _options(argv: list[str] | None) -> argparse.Namespace:
     ):
         parser.add_argument(f"--{name}", type=int, default=value, help=what)
     parser.add_argument("--seconds", type=float, default=0.3, help="of a window of steps; five are timed")
-    parser.add_argument("--limit", type=float, default=100.0, help="seconds for one case on one group")
+    parser.add_argument("--limit", type=float, default=120.0, help="seconds for one case on one group")
     parser.add_argument("--budget", type=float, default=440.0, help="seconds for everything")
     return parser.parse_args(argv)
 

@@ -19,6 +19,9 @@ from . import links
 from .cases import Case
 
 WINDOWS = 5  # of steps, of which the median counts
+# Every part of a half-precision result is rounded by itself, and a ring of four adds up four; what is wrong is off by
+# a hundred times as much.
+ROUNDED = 4
 SAMPLED = 5  # rows of a rank that are held to the oracle
 TENSORS = ("q", "k", "v", "d_out")
 
@@ -47,8 +50,8 @@ def whole(case: Case, name: str, device: torch.device, dtype: torch.dtype) -> Te
 def equal(rank: int, ranks: int, case: Case) -> dict[str, float]:
     """The rank's rows of out, dq, dk and dv against dense attention in float64: errors, and those of one device.
 
-    Errors are relative, in the L2 norm. Raises AssertionError where the sharded one's is more than twice that of one
-    device in the same dtype, which says that something else was computed.
+    Errors are relative, in the L2 norm. Raises AssertionError where the sharded one's is more than ROUNDED times that
+    of one device in the same dtype, which says that something else was computed.
     """
     device, dtype = _device(rank)
     layout = case.layout()
@@ -68,10 +71,10 @@ def equal(rank: int, ranks: int, case: Case) -> dict[str, float]:
         scale = want.norm()
         errors[name] = ((got - want[..., places, :]).norm() / scale).item()
         alone_error = ((alone - want).norm() / scale).item()
-        bound = 2 * alone_error + 1e-6
+        bound = ROUNDED * alone_error + 1e-6
         assert errors[name] <= bound, (
             f"{case.name}: {name} of rank {rank} is off by {errors[name]:.2g}, expected at most {bound:.2g}, "
-            "twice what one device is off by"
+            f"{ROUNDED} times what one device is off by"
         )
     return errors
 
