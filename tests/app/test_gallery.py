@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 from pattern_studio_app.events import Chosen
 from pattern_studio_app.named import captured, named
@@ -43,6 +44,17 @@ def test_cards_have_citation_density_attention_and_time():
     assert page.count("attention kept: not measured") == sum(one.kept is None for one in named())
     timed = [one for one in named() if any(row["arm"] == "ours" and row["pass"] == "forward" for row in one.measured)]
     assert page.count(" ms a pass, measured</span>") == len(timed)
+
+
+def test_a_measured_time_takes_the_predictions_place_and_says_where(monkeypatch):
+    row = {"card": "Card <X>", "arm": "ours", "pass": "forward", "ms": 1.234, "tokens": 32768, "heads": 16}
+    row |= {"head_dim": 128, "dense_ms": 13.7}
+    backward = row | {"pass": "backward", "ms": 5.0}
+    some = [replace(one, measured=(backward, row)) if one.name == "mistral" else one for one in named()]
+    monkeypatch.setattr("pattern_studio_app.pages.gallery.named", lambda: tuple(some))
+    page = html(started("gallery"))
+    told = "Card &lt;X&gt;; 32,768 tokens, 16 heads, D 128; dense 13.7 ms"
+    assert page.count(f'<span title="{told}">1.23 ms a pass, measured</span>') == 1
 
 
 def test_families_and_words_are_kept_over_pages():
