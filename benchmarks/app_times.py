@@ -134,11 +134,15 @@ def measure(repeats: int) -> dict:
 
 
 def machine(load: list[float]) -> dict:
-    """What it ran on; `load`: of the whole machine, before and after each repeat: other work makes times longer."""
+    """What it ran on; `load`: of the whole machine, before and after each repeat: other work makes times longer.
+
+    Run under `chrt -r 1` other work waits, as far as the caches and memory allow; the result says so.
+    """
     return {
         "cpu": platform.machine(),
         "cores": os.cpu_count(),
         "load": load,
+        "scheduling": "real time" if os.sched_getscheduler(0) else "as any other work",
         "python": platform.python_version(),
         **{name: version(name) for name in ("streamlit", "plotly", "torch", "numpy")},
         "date": datetime.date.today().isoformat(),

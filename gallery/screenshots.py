@@ -35,6 +35,10 @@ def shoot(page: Page, address: str, path: str, out: Path) -> None:
     expect(page.locator(".stMain .stElementContainer").first).to_be_visible(timeout=MINUTE)
     expect(page.locator(".stApp")).to_have_attribute("data-test-script-state", "notRunning", timeout=3 * MINUTE)
     expect(page.get_by_test_id("stSkeleton")).to_have_count(0, timeout=MINUTE)
+    if path == "fit":
+        page.get_by_role("button", name="Fit", exact=True).click()
+        expect(page.get_by_role("button", name="Stop", exact=True)).to_be_visible(timeout=MINUTE)
+        expect(page.locator(".stApp")).to_have_attribute("data-test-script-state", "notRunning", timeout=5 * MINUTE)
     page.wait_for_timeout(1500)  # figures are drawn in the browser after the last word of the server
     page.screenshot(path=out)
 

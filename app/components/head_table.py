@@ -7,13 +7,14 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from pattern_studio.metrics import Report
-from pattern_studio.plot.colours import ramp
+from pattern_studio.plot.colours import ramp, rgb
 from pattern_studio.plot.tile_map import FONT
 
 from .. import numbers
 from ..theme import colours
 from . import figures_panel
 
+STEPS = 20  # of the shade
 ROWS, COLUMNS = 4, 12  # of a table that has room for its numbers; larger ones say them on hover
 
 
@@ -39,11 +40,12 @@ def render(report: Report, layer: int, head: int) -> None:
             xgap=2,
             ygap=2,
             hoverongaps=False,
-            text=[["" if value != value else numbers.percent(value) for value in values] for values in table.tolist()],
-            texttemplate="%{text}" if roomy else None,
-            hovertemplate="%{y}, %{x}: %{text} of the mass kept<extra></extra>",
+            customdata=[["" if v != v else numbers.percent(v) for v in values] for values in table.tolist()],
+            hovertemplate="%{y}, %{x}: %{customdata} of the mass kept<extra></extra>",
         )
     )
+    for at in np.argwhere(table == table) if roomy else ():
+        figure.add_annotation(_words(table[tuple(at)]) | {"x": int(at[1]), "y": int(at[0])})
     figure.add_shape(
         type="rect", x0=head - 0.5, x1=head + 0.5, y0=row - 0.5, y1=row + 0.5, line={"color": c.ink, "width": 2}
     )
@@ -69,5 +71,25 @@ def render(report: Report, layer: int, head: int) -> None:
 
 
 def _scale() -> list[list]:
-    shades = ramp(11, colours().masked, colours().full).tolist()
-    return [[n / 10, f"rgb({r},{g},{b})"] for n, (r, g, b) in enumerate(shades)]
+    return [[n / STEPS, f"rgb({r},{g},{b})"] for n, (r, g, b) in enumerate(_shades())]
+
+
+def _shades() -> list[list[int]]:
+    return ramp(STEPS + 1, colours().masked, colours().full).tolist()
+
+
+def _words(value: float) -> dict:
+    """The number, in whichever of ink and ground can be read better on its cell."""
+    c, cell = colours(), _luminance(*_shades()[round(STEPS * value)])
+    ink = max((c.ink, c.background), key=lambda colour: _contrast(_luminance(*rgb(colour)), cell))
+    return {"text": numbers.percent(value), "showarrow": False, "font": {"color": ink}}
+
+
+def _luminance(*channels: int) -> float:
+    """WCAG's relative luminance of an sRGB colour."""
+    linear = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in (n / 255 for n in channels)]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def _contrast(a: float, b: float) -> float:
+    return (max(a, b) + 0.05) / (min(a, b) + 0.05)

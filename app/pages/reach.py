@@ -73,7 +73,7 @@ def _form(state: State, chosen: Choices) -> None:
                 chosen.depth,
                 key=key,
                 on_change=on(key, lambda value: ReachSet("depth", value)),
-                help="The depth that is shown. Play, above the map, runs up to it.",
+                help="The depth that is shown; arrow keys step through the layers. Play, above the map, runs up to it.",
                 width=300,
             )
 
