@@ -162,7 +162,7 @@ def _rows(what: str, runs: list[dict[str, float]], aim: float) -> list[dict]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--out", type=Path, help="write the JSON here")
     chosen = parser.parse_args()

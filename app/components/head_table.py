@@ -45,7 +45,7 @@ def render(report: Report, layer: int, head: int) -> None:
         )
     )
     for at in np.argwhere(table == table) if roomy else ():
-        figure.add_annotation(_words(table[tuple(at)]) | {"x": int(at[1]), "y": int(at[0])})
+        figure.add_annotation(_words(float(table[tuple(at)])) | {"x": int(at[1]), "y": int(at[0])})
     figure.add_shape(
         type="rect", x0=head - 0.5, x1=head + 0.5, y0=row - 0.5, y1=row + 0.5, line={"color": c.ink, "width": 2}
     )

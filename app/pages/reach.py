@@ -10,7 +10,7 @@ import streamlit as st
 from pattern_studio import StudioError
 
 from .. import session
-from ..components import hops_map, query_field, reach_growth, text_bar
+from ..components import hops_map, plot_keys, query_field, reach_growth, text_bar
 from ..components.waiting import when_done
 from ..events import ReachSet
 from ..reach import MAX_BLOCKS, MAX_LAYERS, Spread, assigned_layers, least_block
@@ -131,6 +131,7 @@ def _page(state: State, chosen: Choices, found: Spread | str) -> None:
     st.html(f'<div class="ps-note">{escape(_about(state, found))}</div>')
     with st.expander("Figures by layer"):
         reach_growth.table(found)
+    plot_keys.render()
 
 
 def _wrong(words: str) -> None:

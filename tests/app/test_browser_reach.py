@@ -28,6 +28,11 @@ def test_layers_are_played_and_looked_at(page: Page, address: str, browser: Brow
     expect(title).to_have_text(f"after 8 layers: {shares[7]} of causal pairs")  # and on to the end
     assert page.locator(".js-plotly-plot").first.bounding_box() == before  # nothing has jumped
 
+    page.get_by_role("button", name="Play").focus()
+    page.keyboard.press("Enter")  # the same by keyboard
+    expect(title).to_have_text(f"after 1 layer: {shares[0]} of causal pairs")
+    expect(title).to_have_text(f"after 8 layers: {shares[7]} of causal pairs")
+
     slider = page.get_by_role("slider", name="After layers")
     slider.focus()
     for _ in range(5):

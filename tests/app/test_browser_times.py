@@ -12,6 +12,8 @@ from playwright.sync_api import BrowserContext, Page
 
 from benchmarks.app_times import LENGTHS, changes, first_paint
 
+pytestmark = pytest.mark.browser
+
 Record = Callable[[str, object], None]
 
 
