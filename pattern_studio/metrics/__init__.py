@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 # The registry: one file each, listed here by hand, its class named METRIC. See CONTRIBUTING.md to add one.
 METRICS = (
+    "damage",
     "recall",
     "output_error",
     "oracle",

@@ -22,6 +22,7 @@ STYLE = (
     "code{background:#f2f2f2;padding:.1em .3em}"
 )
 TITLES = {
+    "damage": "Damage by layer and head: what predicts the loss best (0 is best)",
     "recall": "Mass recall by layer and head (1 is best)",
     "output_error": "Output error, relative L2, by layer and head (0 is best)",
     "regret": "Regret against the oracle of as many tiles, by layer and head (0 is best)",

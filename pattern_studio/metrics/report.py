@@ -30,6 +30,11 @@ class Figures:
     figures: Mapping[str, Any]
 
     @property
+    def damage(self) -> float | None:
+        """One figure that ranks patterns by what they cost the loss, 0 (best) to 1; also None for an output of 0."""
+        return self.figures.get("damage")
+
+    @property
     def recall(self) -> RecallFigures | None:
         """Mass recall over rows: mean, p1, min."""
         return self.figures.get("recall")
@@ -76,7 +81,7 @@ class Figures:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values that JSON can hold; an infinite figure is None there, as is one that was not measured."""
-        first = {key: None for key in ("recall", "output_error", "oracle_recall", "regret")}
+        first = {key: None for key in ("damage", "recall", "output_error", "oracle_recall", "regret")}
         return {**first, **_plain(self.figures)}
 
 
@@ -152,8 +157,8 @@ class Report(Figures):
             f"Against the dense {'causal' if self.causal else 'full'} attention of {capture}, {self.tokens} "
             f"tokens of: {text}. Block {self.block[0]} x {self.block[1]}.",
             "",
-            "| layer | head | recall | p1 | min | output error (rel. L2) | oracle recall | regret |",
-            "|---|---|---|---|---|---|---|---|",
+            "| layer | head | damage | recall | p1 | min | output error (rel. L2) | oracle recall | regret |",
+            "|---|---|---|---|---|---|---|---|---|",
             _row("all", "all", values),
         ]
         for layer in values["layers"]:
@@ -167,7 +172,7 @@ class Report(Figures):
 
 def _row(layer: object, head: object, values: Mapping[str, Any]) -> str:
     recall, error = values["recall"] or {}, values["output_error"] or {}
-    cells = (*(recall.get(key) for key in ("mean", "p1", "min")), error.get("rel_l2"))
+    cells = (values["damage"], *(recall.get(key) for key in ("mean", "p1", "min")), error.get("rel_l2"))
     return f"| {' | '.join(map(_text, (layer, head, *cells, values['oracle_recall'], values['regret'])))} |"
 
 

@@ -126,9 +126,9 @@ def test_rows_that_keep_only_what_the_dense_mask_excludes_are_empty():
 def test_the_bundled_capture():
     report = analyze(ps.parse("causal & (window(63, 0) | sink(4))"), bundled())
     values = report.as_dict()
-    assert list(values)[:6] == ["pattern", "capture", "recall", "output_error", "oracle_recall", "regret"]
+    assert list(values)[:7] == ["pattern", "capture", "damage", "recall", "output_error", "oracle_recall", "regret"]
     assert [layer["layer"] for layer in values["layers"]] == [7, 20]
-    assert list(values["layers"][0])[:5] == ["layer", "recall", "output_error", "oracle_recall", "regret"]
+    assert list(values["layers"][0])[:6] == ["layer", "damage", "recall", "output_error", "oracle_recall", "regret"]
     assert [head["head"] for head in values["layers"][0]["heads"]] == list(range(9))
     for number in bundled().layers:
         brute = Brute(bundled(), number, ps.parse("causal & (window(63, 0) | sink(4))"), (128, 128))
@@ -158,9 +158,10 @@ def test_documents():
 
 def test_every_metric_is_in_the_report():
     figures = analyze(ps.causal, capture_of(weighted([1, 1]))).figures
-    assert len(METRICS) == 13
+    assert len(METRICS) == 14
     for key in (
-        *("recall", "worst_rows", "output_error", "oracle_recall", "regret", "divergence", "top_k_recall", "distance"),
+        *("damage", "recall", "worst_rows", "output_error", "oracle_recall", "regret", "divergence", "top_k_recall"),
+        *("distance",),
         *("pairs", "density", "tiles", "block_efficiency", "empty_rows", "pairs_outside_dense"),
         *("row_density", "diagonal_density", "locality", "balance", "gqa_union", "cost"),
     ):
@@ -198,7 +199,7 @@ TWO_HEADS = capture_of(weighted([[1, 1]] * 2), first=7)
         ),
         ("expected a Capture, got str; read a file with Capture.load", lambda: analyze(ps.causal, "x.safetensors")),
         (
-            r"expected a metric among recall, .* got 'recal'; did you mean 'recall'\?",
+            r"expected a metric among damage, recall, .* got 'recal'; did you mean 'recall'\?",
             lambda: analyze(ps.causal, TWO_HEADS, metrics=["recal"]),
         ),
         (r"got 'speed'; choose from these", lambda: analyze(ps.causal, TWO_HEADS, metrics=["speed"])),
