@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -20,3 +21,40 @@ def layer_weighted_error(row: dict[str, Any], sensitivity: dict[str, Any]) -> fl
     errors, reference = np.asarray(row["layer_errors"]), np.asarray(sensitivity["layer_errors"])
     minds = np.maximum(sensitivity["added"], 0) / np.square(reference)
     return float(round(minds @ np.square(errors), 12))
+
+
+def damage(row: dict[str, Any]) -> float:
+    """The metric `damage` from what a row keeps of its heads, for rows that are older than it.
+
+    >>> row = {"heads": {"recall": "[[0.5, 0.5]]", "cosine": "[[0.5, 0.5]]"}}
+    >>> round(damage(row), 6)
+    0.5
+    """
+    lost, turned = _lost(row["heads"]), _turned(row["heads"])
+    return float(((lost**4).mean() ** 0.25 * (turned**2).mean() ** 0.5) ** 0.5)
+
+
+def weighted_damage(row: dict[str, Any], sensitivity: dict[str, Any]) -> float:
+    """`rows.mean_square_lost` times the output error of heads, layers weighed by what the model minds.
+
+    The error is `(sum over layers of w_l (mean over heads of (1 - cosine)^8))^(1/8)`, w_l in proportion to
+    `moved_l` over the same mean of the reference pattern: how far one pattern in layer l alone moves what the
+    model says. A floor for each row, one for each head, the output and the layers together.
+
+    >>> heads = {"recall": "[[0.5]]", "cosine": "[[0.5]]"}
+    >>> row = {"heads": heads, "figures": {"rows.mean_square_lost": 0.25}}
+    >>> weighted_damage(row, {"heads": heads, "moved": [0.1]})
+    0.125
+    """
+    reference = (_turned(sensitivity["heads"]) ** 8).mean(1)
+    minds = np.asarray(sensitivity["moved"]) / reference
+    turned = float((_turned(row["heads"]) ** 8).mean(1) @ minds / minds.sum()) ** 0.125
+    return round(row["figures"]["rows.mean_square_lost"] * turned, 12)
+
+
+def _lost(heads: dict[str, str]) -> np.ndarray:
+    return 1 - np.array(json.loads(heads["recall"]))  # [layers, heads]
+
+
+def _turned(heads: dict[str, str]) -> np.ndarray:
+    return 1 - np.array(json.loads(heads["cosine"])).clip(0, 1)

@@ -17,11 +17,11 @@ from scipy.stats import spearmanr
 
 import pattern_studio as ps
 from benchmarks.predictors.__main__ import join, row, sensitivity
-from benchmarks.predictors.combined import layer_weighted_error
+from benchmarks.predictors.combined import damage, layer_weighted_error, weighted_damage
 from benchmarks.predictors.correlate import correlation, misled, spearman
 from benchmarks.predictors.patterns import Candidate, blocks, recipes
 from benchmarks.predictors.studies import Study
-from benchmarks.predictors.table import newest, safest, study, to_markdown
+from benchmarks.predictors.table import halves, newest, safest, study, to_markdown
 from benchmarks.predictors.texts import join_paragraphs
 from pattern_studio.capture import Capture, LayerCapture
 from pattern_studio.capture.record import record
@@ -157,6 +157,11 @@ def test_a_row_and_the_sensitivity_of_layers():
     own = {"layer_errors": known["layer_errors"]}
     assert layer_weighted_error(own, known) == pytest.approx(sum(max(each, 0) for each in known["added"]))
     json.dumps([found, known], allow_nan=False)
+    # What is made of the digits that a row keeps is the metric; a pattern that keeps more is better off by both.
+    assert damage(found) == pytest.approx(figures["damage"], abs=1e-3)
+    more = row(small, Candidate("wide", "shared", 0.5, (4, 4), ps.causal & (ps.window(15, 0) | ps.sink(1))))
+    assert weighted_damage(more, known) < weighted_damage(found, known)
+    assert more["figures"]["damage"] < figures["damage"]
 
 
 def test_parts_of_different_studies_do_not_join():
@@ -186,4 +191,5 @@ def test_the_table_is_made_from_the_files():
             assert mine["figure"] == theirs["figure"]
             assert mine["rho"] == pytest.approx(theirs["rho"], abs=1e-6)
             assert mine["low"] == pytest.approx(theirs["low"], abs=1e-6)
+    assert [one["other_half"] for one in kept] == halves(read)
     assert to_markdown(path.stem.removesuffix("-predictors"), kept) == path.with_suffix(".md").read_text("utf-8")
