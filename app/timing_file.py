@@ -13,6 +13,7 @@ MAX_ROWS = 20_000
 MAX_NAME = 200  # characters of a card, an arm, a pattern's name
 MAX_COUNT = 2**31 - 1
 DIRECTIONS = ("forward", "backward")
+OTHER_PASSES = ("end_to_end", "plan")  # of benchmarks.run: read past, as they are no time of a kernel
 MAKE = "take a result of benchmarks.run"
 
 
@@ -81,7 +82,8 @@ def read(data: bytes, name: str) -> TimingFile:
         raise StudioError(f"{name}: expected at most {MAX_ROWS:,} rows, got {len(rows):,}; split the file")
     if not any("arm" in row and "ms" in row for row in rows):
         raise OtherStudyError(f'{name}: expected rows with an "arm" and its "ms", got another study\'s; {MAKE}')
-    return TimingFile(name, tuple(_Row(name, number, row).timing() for number, row in enumerate(rows, 1)))
+    mine = [_Row(name, number, row) for number, row in enumerate(rows, 1) if row.get("pass") not in OTHER_PASSES]
+    return TimingFile(name, tuple(row.timing() for row in mine))
 
 
 def _no_number(word: str) -> NoReturn:

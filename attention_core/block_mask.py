@@ -100,7 +100,7 @@ class BlockMask:
 
         full_ptr = _pointers(full_tiles)
         jobs, splits = work_table(full_tiles + MASKED_COST * masked_tiles, kept.shape[2] // per_tile)
-        numbers = [own, lines, granule, tile, *self.block, 2 * splits.shape[1], 0]
+        numbers = [own, lines, granule, tile, *self.block, 2 * splits.shape[1], 0, 0]
         return TileLists(
             numbers=torch.tensor(numbers, device="cpu"),
             full_ptr=full_ptr,

@@ -91,10 +91,10 @@ def block_sparse_attention(
 
     Backends: "triton" (fused, on CUDA, float16, bfloat16 and float32, head dims up to 256, block_q 16
     to 256), "hopper" (fused, for compute capability 9.0 alone, float16 and bfloat16, head dims 64 and
-    128, block_q 128 and 256, block_k a multiple of 8, no dropout; not yet proved on a card), "blocked"
-    (plain torch, any device, cost follows the active tiles), all differentiable once; "reference"
-    (dense, the specification, small inputs only). "auto" takes "triton" for CUDA tensors that it serves
-    and "blocked" for all others. With `deterministic=True` gradients are bitwise repeatable.
+    128, block_q 128 and 256, block_k a multiple of 8, no dropout), "blocked" (plain torch, any device,
+    cost follows the active tiles), all differentiable once; "reference" (dense, the specification,
+    small inputs only). "auto" takes the first of "hopper", "triton" and "blocked" that serves the
+    inputs. With `deterministic=True` gradients are bitwise repeatable.
 
     `dropout_p`, at least 0 and below 1, drops each allowed probability by itself and divides the others
     by the chance of being kept; lse stays that of all allowed keys. Which pairs are dropped follows

@@ -79,10 +79,14 @@ def _lists(
         out[place] = values[rest]
         return torch.from_numpy(out)
 
+    follows = (np.diff(unit) == granule) & (np.diff(line) == 0)
+    neighbours = int(100 * follows.sum() / max(len(unit), 1))
     cost = full_tiles + MASKED_COST * masked_tiles
     jobs, splits, slots = _work_table(cost.reshape(layout.groups, lines), layout.problem.heads, split)
     return TileLists(
-        numbers=torch.tensor([line_size, lines, granule, tile, *layout.block, slots, int((bits[rest] >= 0).any())]),
+        numbers=torch.tensor(
+            [line_size, lines, granule, tile, *layout.block, slots, int((bits[rest] >= 0).any()), neighbours]
+        ),
         full_ptr=torch.from_numpy(np.r_[0, np.cumsum(full_tiles)].astype(np.int32)),
         full_units=torch.from_numpy(unit[full].astype(np.int32)),
         masked_ptr=torch.from_numpy(masked_ptr.astype(np.int32)),

@@ -147,7 +147,8 @@ def _full_lists(case: Case, layout: ps.BlockLayout, block: int, by_key: bool = F
     kinds = torch.stack([torch.from_numpy(layout.tile_kinds(h)) for h in range(case.heads)]).cuda()
     if (kinds > ps.TileKind.FULL).any():
         raise ps.StudioError("partial tiles need a mask in its own language, which is not written")
-    full = (kinds == ps.TileKind.FULL).mT if by_key else kinds == ps.TileKind.FULL
+    full = kinds == ps.TileKind.FULL
+    full = full.mT.contiguous() if by_key else full  # they want lists in one piece
     order = torch.argsort(full.to(torch.int8), dim=-1, descending=True, stable=True)
     return full.sum(-1).to(torch.int32)[None], order.to(torch.int32)[None]
 

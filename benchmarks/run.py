@@ -1,4 +1,10 @@
-"""`python -m benchmarks.run`: every arm on every cell in one process, correctness first, JSON at the end."""
+"""`python -m benchmarks.run`: every arm on every cell in one process, correctness first, JSON after each cell.
+
+Passes of a row: `forward` and `backward` are the card's own time, with the host far enough ahead ("clock": "card";
+in rows without that key they are single calls after a synchronisation, host included); `end_to_end` is a
+forward and a backward by the clock between two synchronisations, host and all; `plan` is what this project's plan costs
+when made on the card from a block mask, likewise by the clock. Medians, arms interleaved, inputs rotated.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +25,8 @@ import pattern_studio as ps
 from .arms import ARMS
 from .cases import Case, grid
 
+PRODUCTS = {"forward": 4, "backward": 10, "end_to_end": 14, "plan": 0}  # floating-point operations a pair and dim
+AHEAD = 4_000_000  # clock cycles, about 2 ms, by which the card is held up so that the host gets ahead of it
 DENSE = ("fa4_dense", "sdpa_cudnn", "sdpa_flash")
 
 
@@ -26,6 +34,7 @@ def main() -> None:
     """Run the grid and write benchmarks/results/<date>-<card>.json."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="only the cells of the table in the README")
+    parser.add_argument("--rest", action="store_true", help="only the other cells")
     parser.add_argument("--arms", default=",".join(ARMS), help="comma-separated")
     parser.add_argument("--only", default="", help="only cells whose name contains this")
     parser.add_argument("--dim", type=int, help="only this head dim")
@@ -45,7 +54,11 @@ def main() -> None:
     out = options.out or Path(__file__).parent / "results" / f"{stamp['date']}-{card.replace(' ', '-')}.json"
     out.parent.mkdir(exist_ok=True)
     end = time.monotonic() + 60 * options.minutes
-    for case in grid(options.quick):
+    cells = grid(options.quick)
+    if options.rest:
+        done = {(c.name, c.length, c.dim, c.block, c.kv_heads) for c in grid(quick=True)}
+        cells = [c for c in cells if (c.name, c.length, c.dim, c.block, c.kv_heads) not in done]
+    for case in cells:
         if time.monotonic() > end:
             print("time is up: the cells that are left are not run", flush=True)
             break
@@ -76,17 +89,14 @@ def run_case(case: Case, arms: list[str], repeats: int, dense_done: set[tuple]) 
             continue
         if name in DENSE:
             dense_done.add((name, shape))
-        runs[name] = run, {"forward": [], "backward": []}
+        runs[name] = run, {"forward": [], "backward": [], "end_to_end": []}
     for turn in range(repeats):
-        q, k, v = inputs[turn % 2]
+        inputs_now = inputs[turn % 2]
         for run, times in runs.values():
-            for x in (q, k, v):
-                x.grad = None
-            with torch.no_grad():
-                times["forward"].append(_milliseconds(partial(run, q, k, v)))
-            out = run(q, k, v)
-            gradient = torch.randn_like(out)
-            times["backward"].append(_milliseconds(partial(out.backward, gradient)))
+            for kind, ms in _times(run, inputs_now).items():
+                times[kind].append(ms)
+    if "ours" in runs:
+        runs["ours"][1]["plan"] = _plan_times(case, layout, repeats)
     rows = []
     shape = {
         "B": case.batch, "H": case.heads, "Hkv": case.kv_heads, "S": case.length, "D": case.dim,
@@ -97,21 +107,22 @@ def run_case(case: Case, arms: list[str], repeats: int, dense_done: set[tuple]) 
         everything = name in DENSE and str(case.pattern) != "causal"  # ran without a pattern, so the row names none
         all_pairs = case.length**2 * case.heads / (2 if str(case.pattern) == "causal" else 1)
         pairs = all_pairs if name in DENSE else layout.tile_pairs
-        for kind, products in (("forward", 4), ("backward", 10)):
-            ms = statistics.median(times[kind])
+        for kind, taken in times.items():
+            if not taken:
+                continue
+            ms = statistics.median(taken)
             rows.append(
                 {
                     "shape": shape,
                     "pattern": "dense" if everything else case.name, **({} if everything else identity),
-                    "density": 1.0 if name in DENSE else density, "arm": name, "pass": kind, "ms": ms,
-                    "tflops": products * case.dim * case.batch * pairs / ms / 1e9,
+                    "density": 1.0 if name in DENSE else density, "arm": name, "pass": kind,
+                    "clock": "card" if kind in ("forward", "backward") else "host", "ms": ms,
+                    "tflops": PRODUCTS[kind] * case.dim * case.batch * pairs / ms / 1e9,
                 }
             )  # fmt: skip
     told = "  ".join(
-        f"{name} {t['forward']:.3f}/{t['backward']:.3f}ms "
-        + "/".join(f"{r['tflops']:.0f}" for r in rows if r["arm"] == name)
-        for name, (_, ts) in runs.items()
-        for t in [{k: statistics.median(x) for k, x in ts.items()}]
+        f"{name} " + " ".join(f"{r['pass'][0]}{r['ms']:.3f}ms/{r['tflops']:.0f}" for r in rows if r["arm"] == name)
+        for name in runs
     )
     block = "x".join(map(str, case.block))
     print(f"{case.name:28} S{case.length} D{case.dim} {block} {density:.3f}: {told}", flush=True)
@@ -143,14 +154,57 @@ def _gate(name: str, case: Case, layout, inputs: list[Tensor], out: Tensor) -> N
                 raise RuntimeError(f"{name} is wrong on {case.name}: head {head} row {row}: error {error:.3f}")
 
 
-def _milliseconds(work) -> float:
+def _times(run, inputs: list[Tensor]) -> dict[str, float]:
+    """Milliseconds of one forward and one backward, each on the card alone, and of both by the clock."""
+    for x in inputs:
+        x.grad = None
+    with torch.no_grad():
+        forward = _on_card(partial(run, *inputs))
+    out = run(*inputs)
+    gradient = torch.randn_like(out)
+    backward = _on_card(partial(out.backward, gradient))
+    for x in inputs:
+        x.grad = None
+    return {
+        "forward": forward, "backward": backward,
+        "end_to_end": _by_the_clock(lambda: run(*inputs).backward(gradient)),
+    }  # fmt: skip
+
+
+def _plan_times(case: Case, layout: ps.BlockLayout, repeats: int) -> list[float]:
+    """Milliseconds of plan_from_mask on the tiles of a cell whose tiles are all full, or nothing."""
+    from attention_core import plan_from_mask
+
+    kinds = torch.stack([torch.from_numpy(layout.tile_kinds(h)) for h in range(case.heads)]).cuda()
+    if (kinds > ps.TileKind.FULL).any():
+        return []
+    mask = (kinds == ps.TileKind.FULL)[None]
+
+    def build() -> None:
+        ready = plan_from_mask(mask, q_len=case.length, kv_len=case.length, block=case.block)
+        _ = ready.by_query, ready.by_key
+
+    build()
+    return [_by_the_clock(build) for _ in range(repeats)]
+
+
+def _on_card(work) -> float:
     begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     torch.cuda.synchronize()
+    torch.cuda._sleep(AHEAD)
     begin.record()
     work()
     end.record()
     torch.cuda.synchronize()
     return begin.elapsed_time(end)
+
+
+def _by_the_clock(work) -> float:
+    torch.cuda.synchronize()
+    begin = time.perf_counter()
+    work()
+    torch.cuda.synchronize()
+    return 1000 * (time.perf_counter() - begin)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,12 @@ from ..timings import Measured
 HEIGHT = 356
 NAMES = {
     "ours": "our kernels",
+    "hopper": "our Hopper kernels",
+    "hopper_deterministic": "our Hopper kernels, deterministic",
     "flex": "FlexAttention, compiled",
+    "fa4": "FlashAttention-4, block-sparse",
+    "cudnn_bsa": "cuDNN, block-sparse",
+    "fa4_dense": "FlashAttention-4, dense",
     "sdpa_cudnn": "cuDNN, dense",
     "sdpa_flash": "FlashAttention-2, dense",
 }

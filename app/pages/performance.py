@@ -128,7 +128,8 @@ def _plot(cells: list[Measured], stars: list[speedup_plot.Star], chosen: Choices
     speedup_plot.render(cells, stars)
     st.html(
         '<div class="ps-note">Measured times of one run beside the fastest dense attention over all pairs in that run, '
-        "host time included. On the dashed line time would follow density alone.</div>"
+        "as that run took them: benchmarks.run says whether with the host. "
+        "On the dashed line time would follow density alone.</div>"
     )
 
 

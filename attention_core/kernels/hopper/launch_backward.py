@@ -21,7 +21,6 @@ from .repair import repair_key, repair_parts, repair_query
 from .schedule import work_of
 
 SUMMED = NVMMASharedLayout(128, 32, 4)
-FEW = 8  # tiles of a line, on average: below, adding dQ up costs more than computing scores twice (notes/hopper.md)
 
 
 @dataclass(frozen=True)
@@ -50,10 +49,15 @@ def adding_shape(dim: int) -> Shape:
     return Shape(8192 // dim, 1, 2)
 
 
-def adds(by_key: TileLists) -> bool:
-    """Whether the program that adds dQ up is the faster one, by sizes that the host knows."""
+def adds(dim: int, by_key: TileLists) -> bool:
+    """Whether the program that adds dQ up is the faster one, by what the host knows (measured: notes/hopper.md).
+
+    At D 64 it always was. At D 128 the sums are twice as long: with lines of few tiles, or of tiles all over
+    the sequence, they wander out of the L2 cache, and computing the scores twice is faster.
+    """
     units = by_key.full_units.numel() + by_key.masked_units.numel()
-    return units * by_key.granule >= FEW * by_key.tile * (by_key.full_ptr.numel() - 1)
+    tiles = units * by_key.granule / by_key.tile / (by_key.full_ptr.numel() - 1)  # of a line, on average
+    return dim == 64 or tiles >= 20 or (tiles >= 5 and by_key.neighbours >= 50)
 
 
 def attention_backward(
@@ -74,8 +78,8 @@ def attention_backward(
 
     `shapes` are those of the dQ and the dK, dV program, or (None, that of the program that adds dQ up).
     """
-    deterministic = deterministic or not adds(by_key)
     (batch, heads, _, dim), kv_heads, device = q.shape, k.shape[1], q.device
+    deterministic = deterministic or not adds(dim, by_key)
     dq, dk, dv = (torch.empty(x.shape, dtype=x.dtype, device=device) for x in (q, k, v))
     if not q.numel() or not k.numel():
         return dq.zero_(), dk.zero_(), dv.zero_()

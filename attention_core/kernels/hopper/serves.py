@@ -15,8 +15,7 @@ HEAD_DIMS = (64, 128)
 BLOCK_Q = (128, 256)  # two consumers of 64 rows share each tile of keys
 BLOCK_K_BACKWARD = (128, 256)  # likewise, with keys and queries in each other's places
 FINEST = 8  # neighbouring keys: the least that a box of the copy engine writes into swizzled memory
-# Until a card has proved them against float64 (benchmarks/notes/hopper.md), only an explicit request gets them.
-CHOSEN_BY_AUTO = False
+CHOSEN_BY_AUTO = True  # proved against float64 and measured on an H100: benchmarks/notes/hopper.md
 
 
 def obstacle(q: Tensor, v: Tensor, block: tuple[int, int], dropout: bool) -> str | None:
