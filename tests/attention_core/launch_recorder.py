@@ -30,7 +30,7 @@ from attention_core import Plan, block_sparse_attention, plan
 from attention_core.kernels import fused, launcher
 from attention_core.kernels.dropout import Dropout
 from attention_core.kernels.hopper import launch as hopper
-from attention_core.kernels.hopper import serves
+from attention_core.kernels.hopper import launch_backward, serves
 from attention_core.kernels.triton import launch as portable
 from benchmarks.hopper_compile import Hopper
 
@@ -105,7 +105,13 @@ def calls() -> dict[str, Callable[[], object]]:
             q, k, v, q, lse, q, lse if dlse else None, ready.by_query, ready.by_key if by_key else None, 0.1, dropout
         )
 
+    def hopper_back(ready: Plan) -> None:
+        q, k, v = given(ready)
+        lse = torch.zeros(q.shape[:3])
+        launch_backward.attention_backward(q, k, v, q, lse, q, None, ready.by_query, ready.by_key, 0.1)
+
     return {
+        "hopper_backward": lambda: hopper_back(long),
         "hopper": lambda: hopper.attention_forward(*given(wide), wide.by_query, 0.1),
         "portable_boxes": lambda: portable.attention_forward(*given(band), band.by_query, 0.1),
         "portable_split": lambda: portable.attention_forward(*given(wide, 16, torch.float32), wide.by_query, 0.1),
@@ -139,7 +145,7 @@ def compared(name: str, call: Callable[[], object]) -> None:
         }
         print(json.dumps(report), flush=True)
 
-    for module in (hopper, portable):
+    for module in (hopper, launch_backward, portable):
         module.launched = thrice
     call()
 
@@ -151,7 +157,7 @@ def hooked() -> None:
     def hook(metadata: object) -> None:
         told.append(metadata)
 
-    for module in (hopper, portable):
+    for module in (hopper, launch_backward, portable):
         module.launched = launcher.launched
     call = calls()["hopper"]
     call()
@@ -188,7 +194,8 @@ def timed() -> None:
 def main() -> None:
     torch.set_num_threads(1)
     driver.set_active(Card())
-    hopper.multiprocessors = lambda device: 132
+    for module in (hopper, launch_backward):
+        module.multiprocessors = lambda device: 132
     portable._has_copy_engine = lambda device: True
     if "time" in sys.argv:
         timed()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import numpy as np
 import pytest
 import torch
 
@@ -13,7 +14,7 @@ from attention_core.kernels import reference
 from attention_core.kernels.hopper import serves
 from attention_core.kernels.hopper.schedule import work_of
 from benchmarks import hopper_first_run
-from benchmarks.hopper_cells import CELLS, errors, limit
+from benchmarks.hopper_cells import CELLS, adding, errors, limit
 
 CUDA = torch.cuda.is_available()
 HOPPER = CUDA and torch.cuda.get_device_capability() == (9, 0)
@@ -22,13 +23,14 @@ HOPPER = CUDA and torch.cuda.get_device_capability() == (9, 0)
 @pytest.mark.parametrize("dim", [64, 128])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", CELLS)
-@pytest.mark.parametrize("backend", ["triton", "hopper"])
+@pytest.mark.parametrize("backend", ["triton", "hopper", "hopper, adding"])
 def test_cell_against_float64(backend, name, dtype, dim):
-    if not (HOPPER if backend == "hopper" else CUDA):
-        pytest.skip(f"backend {backend!r} needs {'compute capability 9.0' if backend == 'hopper' else 'CUDA'}")
+    if not (CUDA if backend == "triton" else HOPPER):
+        pytest.skip(f"backend {backend!r} needs {'CUDA' if backend == 'triton' else 'compute capability 9.0'}")
     if dtype not in CELLS[name].halves:
         pytest.skip("the values of this cell are infinite in this dtype")
-    found = errors(name, backend, dtype, dim)
+    with adding("adding" in backend):
+        found = errors(name, backend.removesuffix(", adding"), dtype, dim)
     assert all(error <= limit(part, dtype) for part, error in found.items()), found
 
 
@@ -191,6 +193,25 @@ def test_work_table_by_keys_holds_every_pair_once(name):
     wanted = reference.dense_mask(ready.runs)
     wanted = wanted.unflatten(0, (-1, cell.heads)) if len(wanted) > cell.heads else wanted
     assert torch.equal(seen, wanted.expand_as(seen).to(torch.int8))
+
+
+@pytest.mark.parametrize(
+    ("text", "dim", "chosen"),
+    [
+        ("window(700, 700)", 64, True),
+        ("window(100, 100)", 64, True),
+        ("window(700, 700)", 128, True),  # a dozen tiles side by side
+        ("window(100, 100)", 128, False),  # three
+        ("a chessboard of blocks", 128, False),  # sixteen, none beside another
+        ("dense", 128, True),
+    ],
+)
+def test_which_backward_adds_dq_up(text, dim, chosen):
+    from attention_core.kernels.hopper.launch_backward import adds
+
+    pattern = ps.blocks.from_mask(np.indices((32, 32)).sum(0) % 2 == 0, 128) if "blocks" in text else ps.parse(text)
+    ready = plan(ps.lower(pattern, q_len=4096, block=128), device="cpu")
+    assert adds(dim, ready.by_key) == chosen
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from attention_core.kernels import launcher
 
 CALLS = {  # programs of each
     "hopper": 3,
+    "hopper_backward": 10,
     "portable_boxes": 1,
     "portable_split": 2,
     "portable_dropout": 1,
