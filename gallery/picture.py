@@ -1,7 +1,7 @@
 """The picture of a named pattern: SVG in three layers that follow the reader's light or dark setting.
 
-Partial tiles lie below in a faint blue, what is allowed in them above, full tiles in the dark blue of the whole
-studio. Cells are squares of one or more tokens; where a cell holds several pairs, its shade says how many are allowed.
+Partial tiles lie below in a faint blue, what is allowed in them above, full tiles in the colour that stands out most.
+Cells are squares of one or more tokens; where a cell holds several pairs, its shade says how many are allowed.
 """
 
 from __future__ import annotations
@@ -12,15 +12,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pattern_studio.plot import DensityMap, density_map
-from pattern_studio.plot.colours import BACKGROUND, FULL, LINE, MASKED, PARTIAL
+from pattern_studio.plot.colours import DARK as ON_DARK
+from pattern_studio.plot.colours import LIGHT as ON_LIGHT
+from pattern_studio.plot.colours import Colours
 
 from .named import Named
 
 CELLS = 128  # of a side, at most
 LEVELS = 4  # shades of partly allowed cells
-# What the classes mean, light and dark. The dark ones keep the hues and the order of lightness against the ground.
-LIGHT = {"ground": BACKGROUND, "reach": MASKED, "part": PARTIAL, "full": FULL, "edge": LINE}
-DARK = {"ground": "#10171E", "reach": "#16303F", "part": "#56B4E9", "full": "#1C86D1", "edge": "#33414D"}
+CLASSES = {"ground": "background", "reach": "masked", "part": "partial", "full": "full", "edge": "line"}
+
+
+def _rules(theme: Colours) -> dict[str, str]:
+    """What the classes of a picture look like: the studio's own colours."""
+    return {name: getattr(theme, meaning) for name, meaning in CLASSES.items()}
+
+
+LIGHT, DARK = _rules(ON_LIGHT), _rules(ON_DARK)
 
 
 def cells_of(named: Named) -> DensityMap:

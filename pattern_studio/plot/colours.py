@@ -44,8 +44,8 @@ class Colours:
 LIGHT = Colours(
     background="#FFFFFF",
     panel="#F3F6F9",
-    full="#0072B2",
-    partial="#56B4E9",
+    full="#005A96",  # darker than their #0072B2, so that a partial tile, too, has a contrast of 3 against white
+    partial="#3D9AD6",
     masked="#DDEDF8",
     faint="#BBDCF2",  # a band of 64 tokens in a million must be seen
     lost="#D55E00",
@@ -71,7 +71,7 @@ DARK = Colours(
     faint="#1D4C69",
     lost="#F0772B",
     only_a="#E69F00",
-    only_b="#1FB98C",
+    only_b="#12A176",
     oracle="#D992BA",
     full_faint="#17303F",
     lost_faint="#3A2418",
@@ -94,7 +94,7 @@ def rgb(colour: str) -> tuple[int, int, int]:
     """Red, green and blue, 0 to 255, of `#RRGGBB`.
 
     >>> rgb(FULL)
-    (0, 114, 178)
+    (0, 90, 150)
     """
     return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
 
@@ -105,7 +105,7 @@ def ramp(steps: int, *stops: str) -> NDArray[np.uint8]:
     Mixed in Oklab (Ottosson 2020), where equal distances look equal.
 
     >>> ramp(3, MASKED, PARTIAL)[[0, -1]].tolist()
-    [[221, 237, 248], [86, 180, 233]]
+    [[221, 237, 248], [61, 154, 214]]
     """
     ends = _to_oklab(np.array([rgb(stop) for stop in stops]) / 255)
     at = np.r_[0, np.cumsum(np.linalg.norm(np.diff(ends, axis=0), axis=1))]

@@ -18,6 +18,9 @@ EYES = {
     "deuteranopia": np.array(
         [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]]
     ),
+    "tritanopia": np.array(
+        [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]]
+    ),
 }
 THEMES = {"light": LIGHT, "dark": DARK}
 themes = pytest.mark.parametrize("c", THEMES.values(), ids=THEMES)
@@ -64,6 +67,12 @@ def test_words_can_be_read(c: Colours):
 
 
 @themes
+def test_tiles_stand_out_from_the_ground(c: Colours):
+    for colour in (c.full, c.partial):
+        assert contrast(colour, c.background) >= 3, colour  # WCAG 2.2, 1.4.11: what is needed to read a graphic
+
+
+@themes
 @pytest.mark.parametrize("eyes", EYES)
 def test_no_two_meanings_on_one_map_look_alike(c: Colours, eyes: str):
     maps = {
@@ -87,4 +96,4 @@ def test_a_ramp_only_moves_away_from_the_ground(c: Colours, eyes: str):
         colours = ["#{:02X}{:02X}{:02X}".format(*colour) for colour in ramp(20, *stops).tolist()]
         away = [abs(lab(colour, eyes)[0] - ground) for colour in colours]
         assert away == sorted(away), stops
-        assert contrast(colours[-1], c.background) >= 2.2, stops
+        assert contrast(colours[-1], c.background) >= 3, stops
