@@ -1,12 +1,13 @@
 """BlockMask: which tiles each batch entry and head keeps, on a device, and its lists without a host sync.
 
-Everything here has a shape that follows from shapes alone, so no number comes back to the host: lists
-have room for every tile of the mask, and what is not kept is written to one spare place past their end.
+Everything here has a shape that follows from shapes alone, so no number comes back to the host: lists have room
+for every tile of the mask. On CUDA three Triton programs make those of a direction; `lists_in_torch` says the same
+in torch's operations, where what is not kept is written to one spare place past the end.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -15,7 +16,9 @@ from torch import Tensor
 from pattern_studio.layout import UNBOUNDED, BlockLayout, Runs, TileKind
 from pattern_studio.problem import Problem
 
+from .kernels import fused
 from .kernels.triton.lists import TileLists
+from .kernels.triton.mask_side import MaskSide
 from .tiles import CTAS, EDGE, MASKED_COST, SHORTEST_PART
 
 
@@ -30,13 +33,35 @@ class BlockMask:
 
     def query_lists(self) -> TileLists:
         """Lists of key tiles for each query block: forward and dQ."""
-        return self._lists(self.mask, self.block, (self.problem.q_len, self.problem.kv_len), transposed=False)
+        return self._lists(transposed=False)
 
     def key_lists(self) -> TileLists:
         """Lists of query tiles for each key block: dK and dV."""
-        lengths = self.problem.kv_len, self.problem.q_len
-        block_q, block_k = self.block
-        return self._lists(self.mask.mT, (block_k, block_q), lengths, transposed=True)
+        return self._lists(transposed=True)
+
+    def side(self, transposed: bool) -> MaskSide:
+        """Sizes of the lists in one direction."""
+        batch, heads, lines, others = self.mask.mT.shape if transposed else self.mask.shape
+        (own, other), lengths = self.block, (self.problem.q_len, self.problem.kv_len)
+        if transposed:
+            own, other, lengths = other, own, lengths[::-1]
+        offset = max(-EDGE, min(EDGE, self.problem.offset))
+        sizes = MaskSide(batch * heads, lines, others, own, other, *lengths, offset, self.causal, transposed, 0)
+        return replace(sizes, extra=spare_parts(lines, sizes.units // sizes.per_tile))
+
+    def _lists(self, transposed: bool) -> TileLists:
+        side = self.side(transposed)
+        if self._has_programs():
+            from .kernels.triton.lists_from_mask import lists_from_mask
+
+            return lists_from_mask(self.mask, side, edge=EDGE, ctas=CTAS, shortest=SHORTEST_PART)
+        return lists_in_torch(self.mask, side)
+
+    def _has_programs(self) -> bool:
+        """Whether Triton makes the lists: not while a compiler traces, nor for tensors without data."""
+        mask = self.mask
+        real = type(mask) is Tensor and mask.is_cuda and mask.numel() > 0 and mask.is_contiguous()
+        return real and fused.INSTALLED and not torch.compiler.is_compiling()
 
     def layout(self) -> BlockLayout:
         """The same tiles as a layout of batch * heads heads. Waits for the device."""
@@ -60,61 +85,54 @@ class BlockMask:
         bits = np.zeros((0, -(-block_q * block_k // 8)), np.uint8)
         return BlockLayout(heads, self.block, np.arange(len(kept), dtype=np.int32), rows, bands, bits)
 
-    def _lists(self, mask: Tensor, sides: tuple[int, int], lengths: tuple[int, int], transposed: bool) -> TileLists:
-        (own, other), (own_len, length), device = sides, lengths, mask.device
-        groups, lines = mask.shape[0] * mask.shape[1], mask.shape[2]
-        granule = min(other & -other, 128)
-        tile = max(64, granule)
-        per_tile = tile // granule
 
-        # Tiles -> units of `granule` positions, and which pairs of each are allowed.
-        kept = mask.reshape(groups, lines, mask.shape[3]).repeat_interleave(
-            other // granule, -1
-        )  # [groups, lines, units]
-        unit = torch.arange(kept.shape[2], device=device, dtype=torch.int32) * granule  # [units]
-        first = torch.arange(lines, device=device, dtype=torch.int32)[:, None] * own  # [lines, 1]
-        last = torch.clamp(first + own, max=own_len) - 1
-        some, whole = unit < length, unit + granule <= length  # of a unit's pairs exist
-        offset = max(-EDGE, min(EDGE, self.problem.offset))
-        if self.causal and transposed:
-            some, whole = some & (first - (unit + granule - 1) <= offset), whole & (last - unit <= offset)
-        elif self.causal:
-            some, whole = some & (unit - last <= offset), whole & (unit + granule - 1 - first <= offset)
+def lists_in_torch(mask: Tensor, side: MaskSide) -> TileLists:
+    """The lists of a mask [batch, heads, q_blocks, kv_blocks], by torch's operations: for any device, and to trace."""
+    device, granule, per_tile, offset = mask.device, side.granule, side.per_tile, side.offset
+    # Tiles -> units of `granule` positions, and which pairs of each are allowed.
+    kept = (mask.mT if side.transposed else mask).reshape(side.groups, side.lines, side.others)
+    kept = kept.repeat_interleave(side.other // granule, -1)  # [groups, lines, units]
+    unit = torch.arange(side.units, device=device, dtype=torch.int32) * granule  # [units]
+    first = torch.arange(side.lines, device=device, dtype=torch.int32)[:, None] * side.own  # [lines, 1]
+    last = torch.clamp(first + side.own, max=side.own_len) - 1
+    some, whole = unit < side.length, unit + granule <= side.length  # of a unit's pairs exist
+    if side.causal and side.transposed:
+        some, whole = some & (first - (unit + granule - 1) <= offset), whole & (last - unit <= offset)
+    elif side.causal:
+        some, whole = some & (unit - last <= offset), whole & (unit + granule - 1 - first <= offset)
 
-        # Full units fill whole tiles; the few left over at a line's end join its masked tiles.
-        full = kept & whole
-        full_tiles = full.sum(-1) // per_tile  # [groups, lines]
-        rank = full.cumsum(-1) - 1
-        full &= rank < full_tiles[..., None] * per_tile
-        masked = kept & some & ~full
-        masked_tiles = -(-masked.sum(-1) // per_tile)
-        # Left over from full tiles, the ragged end, and with a diagonal the units that it cuts.
-        most = per_tile + ((own + granule) // granule + 1 if self.causal else 0)
-        room = -(-min(most, kept.shape[2]) // per_tile) * per_tile
-        masked_ptr = _pointers(masked_tiles)
-        place = masked_ptr[:-1].view(groups, lines, 1) * per_tile + masked.cumsum(-1) - 1
-        high = torch.full_like(unit, offset if self.causal else EDGE)
+    # Full units fill whole tiles; the few left over at a line's end join its masked tiles.
+    full = kept & whole
+    full_tiles = full.sum(-1) // per_tile  # [groups, lines]
+    rank = full.cumsum(-1) - 1
+    full &= rank < full_tiles[..., None] * per_tile
+    masked = kept & some & ~full
+    masked_tiles = -(-masked.sum(-1) // per_tile)
+    masked_ptr = _pointers(masked_tiles)
+    place = masked_ptr[:-1].view(side.groups, side.lines, 1) * per_tile + masked.cumsum(-1) - 1
+    high = torch.full_like(unit, offset if side.causal else EDGE)
 
-        def spread(values: Tensor, fill: int) -> Tensor:
-            return _placed(values, masked, place, groups * lines * room, fill)
+    def spread(values: Tensor, fill: int) -> Tensor:
+        return _placed(values, masked, place, side.groups * side.lines * side.room, fill)
 
-        full_ptr = _pointers(full_tiles)
-        jobs, splits = work_table(full_tiles + MASKED_COST * masked_tiles, kept.shape[2] // per_tile)
-        numbers = [own, lines, granule, tile, *self.block, 2 * splits.shape[1], 0, 0]
-        return TileLists(
-            numbers=torch.tensor(numbers, device="cpu"),
-            full_ptr=full_ptr,
-            full_units=_placed(unit, full, full_ptr[:-1].view(groups, lines, 1) * per_tile + rank, kept.numel(), 0),
-            masked_ptr=masked_ptr,
-            masked_units=spread(unit, 0),
-            low=spread(torch.full_like(unit, -EDGE), 1),
-            high=spread(high, 0),
-            bits=spread(torch.full_like(unit, -1), -1),
-            masks=torch.zeros(0, self.block[1], -(-self.block[0] // 8), dtype=torch.uint8, device=device),
-            head_group=_head_group(mask),
-            jobs=jobs,
-            splits=splits,
-        )
+    full_ptr = _pointers(full_tiles)
+    full_place = full_ptr[:-1].view(side.groups, side.lines, 1) * per_tile + rank
+    jobs, splits = work_table(full_tiles + MASKED_COST * masked_tiles, side.extra)
+    block_q, block_k = (side.other, side.own) if side.transposed else (side.own, side.other)
+    return TileLists(
+        numbers=torch.tensor(side.numbers, device="cpu"),
+        full_ptr=full_ptr,
+        full_units=_placed(unit, full, full_place, kept.numel(), 0),
+        masked_ptr=masked_ptr,
+        masked_units=spread(unit, 0),
+        low=spread(torch.full_like(unit, -EDGE), 1),
+        high=spread(high, 0),
+        bits=spread(torch.full_like(unit, -1), -1),
+        masks=torch.zeros(0, block_k, -(-block_q // 8), dtype=torch.uint8, device=device),
+        head_group=_head_group(mask),
+        jobs=jobs,
+        splits=splits,
+    )
 
 
 def _head_group(mask: Tensor) -> Tensor:
@@ -135,18 +153,19 @@ def _placed(values: Tensor, chosen: Tensor, place: Tensor, room: int, fill: int)
     return out.scatter_(0, at.flatten().long(), values.expand(chosen.shape).flatten())[:room]
 
 
-def work_table(cost: Tensor, most: int) -> tuple[Tensor, Tensor]:
+def spare_parts(lines: int, most: int) -> int:
+    """Parts beyond its `lines`, of at most `most` tiles each, that a group's work table has room for."""
+    return min(int(lines * most * MASKED_COST) // SHORTEST_PART, max(8, lines // 8))
+
+
+def work_table(cost: Tensor, extra: int) -> tuple[Tensor, Tensor]:
     """Jobs int32 [groups, jobs, 4] and splits int32 [groups, splits, 3] of lines with `cost` [groups, lines] tiles.
 
-    Most work first; a line far above the mean load of a program is split. `most` is the most tiles a
-    line can have. A group gets room for a fixed number of parts beyond its lines, and splits no finer
-    than they serve: rows of -1 fill what is left.
+    Most work first; a line far above the mean load of a program is split. A group gets room for `extra` parts
+    beyond its lines, and splits no finer than they serve: rows of -1 fill what is left.
     """
     groups, lines = cost.shape
     device = cost.device
-    extra = min(int(lines * most * MASKED_COST) // SHORTEST_PART, max(8, lines // 8))
-    if not extra or not lines:
-        extra = 0
     # ceil(cost / limit) - 1 summed over a group's lines is at most sum(cost) / limit, so at most `extra`.
     limit = torch.clamp(cost.sum() / (2 * CTAS), min=SHORTEST_PART)
     limit = torch.maximum(limit, cost.sum(-1, keepdim=True) / max(extra, 1))  # [groups, 1]

@@ -63,4 +63,8 @@ def plan_from_mask(
             f"{problem.q_len:,}, kv_len {problem.kv_len:,} and {units:,} units; lower a pattern instead"
         )
     batch = mask.shape[0] if mask.shape[0] > 1 else None
-    return ready(Plan(problem, size, mask.device, BlockMask(mask.detach().clone(), problem, size, causal), batch))
+    return ready(Plan(problem, size, mask.device, BlockMask(_copy(mask), problem, size, causal), batch))
+
+
+def _copy(mask: Tensor) -> Tensor:
+    return mask.detach().clone(memory_format=torch.contiguous_format)

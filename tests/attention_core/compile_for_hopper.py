@@ -20,6 +20,7 @@ import pattern_studio as ps
 from attention_core import Plan, plan, plan_from_mask
 from attention_core.kernels.dropout import Dropout
 from attention_core.kernels.triton import launch
+from attention_core.kernels.triton.lists_from_mask import lists_from_mask
 
 
 class Hopper:
@@ -86,6 +87,10 @@ def main() -> None:
     mask = torch.ones(2, 2, 5, 5, dtype=torch.bool)
     by_batch = plan_from_mask(mask, q_len=300, kv_len=300, block=64, causal=True)
     compiled("by_batch", lambda: attend(by_batch, torch.bfloat16, 64, batch=2, dropout=dropout))
+    for transposed in (False, True):
+        side = by_batch.source.side(transposed)
+        name = "mask_lists_by_key" if transposed else "mask_lists"
+        compiled(name, lambda side=side: lists_from_mask(mask, side, edge=2**30, ctas=264, shortest=8))
 
 
 if __name__ == "__main__":

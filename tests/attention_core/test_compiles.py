@@ -37,3 +37,10 @@ def test_compiles_for_sm_90(programs, variant):
 
 def test_merging_programs_compile(programs):
     assert {"merge", "sum_parts"} <= {p["program"] for p in programs}
+
+
+@pytest.mark.parametrize("variant", ["mask_lists", "mask_lists_by_key"])
+def test_programs_that_make_lists_compile(programs, variant):
+    mine = [p for p in programs if p["variant"] == variant]
+    assert {p["program"] for p in mine} == {"count", "add_up", "place"}
+    assert all(p["sm_90"] and p["shared"] <= SHARED for p in mine)

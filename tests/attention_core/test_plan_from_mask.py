@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import pickle
 
 import pytest
@@ -15,9 +16,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import pattern_studio as ps
 from attention_core import block_sparse_attention, plan_from_mask
-from attention_core.block_mask import work_table
+from attention_core.block_mask import BlockMask, lists_in_torch, spare_parts, work_table
 from attention_core.kernels import reference
 from attention_core.kernels.triton.lists import TileLists
+from attention_core.kernels.triton.lists_from_mask import lists_from_mask
+from attention_core.tiles import CTAS, EDGE, SHORTEST_PART
 
 from . import naive
 from .inputs import assert_same, gradients, qkv, run
@@ -93,7 +96,7 @@ def test_lists_are_exact_in_both_directions(data):
 @given(st.integers(1, 3), st.integers(1, 200), st.integers(8, 3000), st.integers(0, 2**31))
 def test_work_table_serves_any_cost(groups, lines, most, seed):
     cost = torch.rand(groups, lines, generator=torch.Generator().manual_seed(seed)).pow(8) * most
-    jobs, splits = work_table(cost, most)
+    jobs, splits = work_table(cost, spare_parts(lines, most))
     numbers = torch.tensor([16, lines, 64, 64, 16, 64, 2 * splits.shape[1], 0, 0])
     none = torch.empty(0)
     assert_work_is_whole(TileLists(numbers, *[none] * 8, torch.zeros(1), jobs, splits))
@@ -101,6 +104,49 @@ def test_work_table_serves_any_cost(groups, lines, most, seed):
     share = torch.where(line >= 0, cost.gather(1, line.clamp(min=0).long()) / parts, -1)
     assert (share.diff(dim=-1) <= 0).all()  # most work first
     assert jobs.shape[1] <= lines + max(8, lines // 8)
+
+
+def assert_same_lists(got: TileLists, wanted: TileLists) -> None:
+    """Every number the same, up to where the lists end; what lies past it nobody reads."""
+    per_tile = wanted.tile // wanted.granule
+    ends = {"full_units": int(wanted.full_ptr[-1]) * per_tile}
+    ends |= dict.fromkeys(("masked_units", "low", "high", "bits"), int(wanted.masked_ptr[-1]) * per_tile)
+    for field in dataclasses.fields(TileLists):
+        mine, theirs = getattr(got, field.name), getattr(wanted, field.name)
+        assert (mine.shape, mine.dtype, mine.device) == (theirs.shape, theirs.dtype, theirs.device), field.name
+        end = ends.get(field.name)
+        assert torch.equal(mine[:end], theirs[:end]), field.name
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.data())
+def test_programs_make_the_lists_that_torch_makes(data):
+    block = data.draw(st.tuples(st.sampled_from([16, 24, 32, 64]), st.sampled_from([1, 8, 24, 32, 64, 128, 256])))
+    q_len, kv_len = data.draw(st.integers(1, 500)), data.draw(st.integers(1, 500))
+    batch, heads, causal = data.draw(st.integers(1, 2)), data.draw(st.integers(1, 2)), data.draw(st.booleans())
+    offset = data.draw(st.sampled_from([None, 0, -7, 30, -(2**31 - 1), 2**31 - 1]))
+    shape = batch, heads, -(-q_len // block[0]), -(-kv_len // block[1])
+    mask = random_mask(
+        *shape, density=data.draw(st.sampled_from([0.0, 0.1, 0.6, 1.0])), seed=data.draw(st.integers(0, 99))
+    )
+    source = BlockMask(mask, ps.Problem(q_len, kv_len, offset, heads), block, causal)
+    for transposed in (False, True):
+        side = source.side(transposed)
+        got = lists_from_mask(mask, side, edge=EDGE, ctas=CTAS, shortest=SHORTEST_PART)
+        assert_same_lists(got, lists_in_torch(mask, side))
+
+
+@pytest.mark.parametrize(("ctas", "split"), [(1, 0), (4, 2), (CTAS, 2)])
+def test_programs_split_long_lines_as_torch_does(ctas, split, monkeypatch):
+    """One line of each group holds nearly everything; the fewer programs in flight, the fewer the parts."""
+    monkeypatch.setattr("attention_core.block_mask.CTAS", ctas)
+    mask = random_mask(1, 2, 9, 1100, density=0.01)
+    mask[0, 0, 7] = mask[0, 1, 8] = True
+    side = BlockMask(mask, ps.Problem(144, 17600, None, 2), (16, 16), False).side(False)
+    wanted = lists_in_torch(mask, side)
+    assert_same_lists(lists_from_mask(mask, side, edge=EDGE, ctas=ctas, shortest=SHORTEST_PART), wanted)
+    assert int((wanted.splits[..., 0] >= 0).sum()) == split
+    assert_work_is_whole(wanted)
 
 
 class NoSync(TorchDispatchMode):
