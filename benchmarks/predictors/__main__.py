@@ -22,6 +22,7 @@ import transformers
 
 import pattern_studio as ps
 from pattern_studio.metrics import Report, analyze
+from pattern_studio.metrics.sensitivity import reference_pattern
 
 from ..where import Clock, add_options, device_of, stamp
 from .figures import figures_of
@@ -73,8 +74,7 @@ def by_layer(report: Report) -> dict[str, Any]:
 
 def sensitivity(study: Study) -> dict[str, Any]:
     """What each layer costs alone under one reference pattern, and its output error there: this weighs layers."""
-    pattern = ps.window(len(study.capture.tokens) // 32, len(study.capture.tokens) // 32) | ps.globals(cols=range(4))
-    pattern = ps.causal & pattern if study.capture.causal else pattern
+    pattern = reference_pattern(len(study.capture.tokens), study.capture.causal)
     square = blocks(len(study.capture.tokens))["square"]
     report = analyze(pattern, study.capture, block=square, metrics=["recall", "output_error"])
     each = []

@@ -12,6 +12,7 @@ from pattern_studio.generators import GENERATORS
 from pattern_studio.learned import fit_blocks, fit_family
 
 DENSITIES = (0.5, 0.25, 0.1, 0.05)
+BETWEEN = (0.35, 0.15)  # for square tiles, where a tenth of a short text pays for few families
 FLOORS = {"floors": (0.25, 0.25), "mass only": (0.0, 0.0), "rows alike": (1.0, 0.0), "heads alike": (0.0, 1.0)}
 
 
@@ -62,6 +63,9 @@ def recipes(fit: Capture) -> Iterator[Recipe]:
             for density in DENSITIES:
                 generate = partial(generator, density, problem, block, causal=causal, **fewer)
                 yield Recipe(family, "shared", density, block, lambda made=generate: made().pattern)
+        for density in BETWEEN:
+            generate = partial(generator, density, problem, tiles["square"], causal=causal, **fewer)
+            yield Recipe(family, "shared", density, tiles["square"], lambda made=generate: made().pattern)
     for family, scope, pattern in (*_named(tokens), *_uneven(fit)):
         whole = ps.causal & pattern if causal else pattern
         yield Recipe(family, scope, None, tiles["square"], lambda made=whole: made)
@@ -118,6 +122,11 @@ def _uneven(fit: Capture) -> Iterator[tuple[str, str, ps.Pattern]]:
                 "layers",
                 ps.layers({layer: few if layer in part else ps.dense for layer in layers}),
             )
+        yield (
+            f"every second layer {name}",
+            "layers",
+            ps.layers({layer: few if at % 2 else ps.dense for at, layer in enumerate(layers)}),
+        )
         yield (
             f"first layer {name}",
             "layers",

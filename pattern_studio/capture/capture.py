@@ -14,6 +14,7 @@ import torch
 from pattern_studio.capture.container import reason
 from pattern_studio.capture.format import decode, dtype_name, encode
 from pattern_studio.capture.layer import LayerCapture
+from pattern_studio.capture.sensitivity import checked_sensitivity
 from pattern_studio.errors import StudioError
 
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -30,6 +31,8 @@ class Capture:
         tokens: one string per position.
         scale: what q.k is multiplied by before the softmax, usually 1 / sqrt(head_dim).
         causal: whether the model's own dense mask is causal; if not, every query sees every key.
+        sensitivity: how much the model's loss minds each of these layers, one weight for each in the order of their
+            numbers, from 0 up; only their ratios count. None where it was not measured (metrics/sensitivity.py does).
 
     Raises:
         StudioError: a part has the wrong type, or parts disagree.
@@ -47,6 +50,7 @@ class Capture:
     tokens: tuple[str, ...]
     scale: float
     causal: bool
+    sensitivity: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.layers, Mapping) or not self.layers:
@@ -92,6 +96,8 @@ class Capture:
                     f"{dtype_name(layer.q.dtype)} in layers.{number} and {dtype_name(self.dtype)} in the first; "
                     "convert them"
                 )
+        if self.sensitivity is not None:
+            object.__setattr__(self, "sensitivity", checked_sensitivity(self.sensitivity, len(self.layers)))
 
     @property
     def dtype(self) -> torch.dtype:

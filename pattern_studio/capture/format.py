@@ -2,7 +2,8 @@
 
 A safetensors file, or the same as .npz (see npz.py), with tensors `layers.{L}.q`, `.k` and `.v`
 [heads, tokens, head_dim] (k and v may have fewer heads) and exactly these metadata, all strings: format, model, text,
-tokens (a JSON list, one string per position), scale, causal (`true` or `false`), dtype.
+tokens (a JSON list, one string per position), scale, causal (`true` or `false`), dtype; and where it was measured
+sensitivity (a JSON list, one number per layer), which files written before it was thought of do not have.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 FORMAT = "pattern-studio-capture/1"
 _METADATA = ("format", "model", "text", "tokens", "scale", "causal", "dtype")
+_OPTIONAL = ("sensitivity",)
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -34,10 +36,17 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def metadata_of(
-    model: str, text: str, tokens: tuple[str, ...], scale: float, causal: bool, dtype: str
+    model: str,
+    text: str,
+    tokens: tuple[str, ...],
+    scale: float,
+    causal: bool,
+    dtype: str,
+    sensitivity: tuple[float, ...] | None = None,
 ) -> dict[str, str]:
     """What a file says beside its tensors."""
-    return {
+    measured = {} if sensitivity is None else {"sensitivity": json.dumps(sensitivity)}
+    return measured | {
         "format": FORMAT,
         "model": model,
         "text": text,
@@ -51,8 +60,9 @@ def metadata_of(
 def encode(capture: Capture, npz: bool = False) -> bytes:
     """The file's bytes, safetensors or .npz; the same capture gives the same bytes."""
     metadata = metadata_of(
-        capture.model, capture.text, capture.tokens, capture.scale, capture.causal, dtype_name(capture.dtype)
-    )
+        capture.model, capture.text, capture.tokens, capture.scale, capture.causal, dtype_name(capture.dtype),
+        capture.sensitivity,
+    )  # fmt: skip
     tensors = {
         # Cloned because safetensors refuses tensors that share memory, as slices of one projection do.
         f"layers.{number}.{name}": tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
@@ -88,7 +98,7 @@ def _fields(metadata: dict[str, str]) -> dict[str, Any]:
     listed = ", ".join(_METADATA)
     if missing := [key for key in _METADATA if key not in metadata]:
         raise StudioError(f"expected metadata {listed}, got no {', '.join(missing)}; save it again")
-    if unknown := sorted(metadata.keys() - set(_METADATA)):
+    if unknown := sorted(metadata.keys() - {*_METADATA, *_OPTIONAL}):
         raise StudioError(f"expected metadata {listed}, got also {short(unknown)}; remove what is not listed")
     if metadata["causal"] not in ("true", "false"):
         raise StudioError(f"expected causal 'true' or 'false', got {short(metadata['causal'])}; save it again")
@@ -96,14 +106,18 @@ def _fields(metadata: dict[str, str]) -> dict[str, Any]:
         scale = float(metadata["scale"])
     except ValueError as error:
         raise StudioError(f"expected scale as a number, got {short(metadata['scale'])}; save it again") from error
-    try:
-        tokens = json.loads(metadata["tokens"])
-    except (ValueError, RecursionError) as error:
-        raise StudioError(f"expected tokens as a JSON list, got {short(metadata['tokens'])}; save it again") from error
+    lists: dict[str, Any] = {"sensitivity": None}
+    for key in ("tokens", *(key for key in _OPTIONAL if key in metadata)):
+        try:
+            lists[key] = json.loads(metadata[key])
+        except (ValueError, RecursionError) as error:
+            raise StudioError(f"expected {key} as a JSON list, got {short(metadata[key])}; save it again") from error
+        if lists[key] is None:  # Capture takes no sensitivity for one that was not measured, but no file says so
+            raise StudioError(f"expected {key} as a JSON list, got 'null'; save it again")
     return {
+        **lists,
         "model": metadata["model"],
         "text": metadata["text"],
-        "tokens": tokens,
         "scale": scale,
         "causal": metadata["causal"] == "true",
     }

@@ -5,10 +5,15 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import StudioError
 from . import options as asked
+
+if TYPE_CHECKING:
+    from ..capture.load import Loaded
 
 ABOUT = "record q, k and v of a real model, for analyze --capture"
 
@@ -21,6 +26,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kv-heads", help="only these KV heads, with all of their query heads, such as 0,2")
     parser.add_argument("--tokens", type=int, help="of the text's beginning (all that the model takes)")
     parser.add_argument("--dtype", default="float16", choices=("float16", "bfloat16", "float32"), help="float16")
+    parser.add_argument(
+        "--sensitivity", action="store_true", help="also measure how much the model minds each layer: a run a layer"
+    )
     parser.add_argument("--note", default="licence not stated", help="on model and text, such as their licences")
 
 
@@ -29,6 +37,8 @@ def run(options: argparse.Namespace) -> None:
     text = asked.read_text(options.text)
     if options.out.suffix != ".safetensors":
         raise StudioError(f"--out takes a file ending in .safetensors, got {str(options.out)!r}")
+    if options.sensitivity and kv_heads is not None:
+        raise StudioError("--sensitivity measures whole layers, got --kv-heads with it; leave one of them out")
     import torch
 
     from ..capture.load import load_model
@@ -64,9 +74,27 @@ def run(options: argparse.Namespace) -> None:
         kv_heads=kv_heads,
         progress=progress,
     )
+    if options.sensitivity:
+        _measure_sensitivity(options, loaded, ids)
     for number, why in recorded.skipped.items():
         print(f"layer {number} is not in it: {why}", file=sys.stderr)
-    print(f"wrote {options.out}: layers {', '.join(map(str, recorded.layers))}, {recorded.bytes} bytes")
+    print(f"wrote {options.out}: layers {', '.join(map(str, recorded.layers))}, {options.out.stat().st_size} bytes")
+
+
+def _measure_sensitivity(options: argparse.Namespace, loaded: Loaded, ids: tuple[int, ...]) -> None:
+    """Writes the file once more, with its layers' sensitivity; on an error nothing is left."""
+    from ..capture import Capture
+    from ..capture.load import load_model
+    from ..metrics.sensitivity import layer_sensitivity
+
+    try:
+        capture = Capture.load(options.out)
+        model = (load_model(options.model, head=True) if capture.causal else loaded).model
+        weights = layer_sensitivity(model, ids, capture, progress=lambda said: print(said, file=sys.stderr, flush=True))
+        replace(capture, sensitivity=weights).save(options.out)
+    except StudioError:
+        options.out.unlink()
+        raise
 
 
 def _span(name: str, text: str) -> list[int] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..capture import Capture
@@ -12,7 +13,7 @@ from .base import Metric, StreamedMetric
 from .chunk import chunks
 from .recall import Recall
 from .report import HeadReport, LayerReport, Report
-from .subject import Subject, subjects
+from .subject import Subject, chosen_layers, subjects
 
 
 def analyze(
@@ -23,6 +24,7 @@ def analyze(
     layers: Sequence[int] | None = None,
     docs: tuple[int, ...] | None = None,
     metrics: Sequence[str] = METRICS,
+    sensitivity: Sequence[float] | None = None,
 ) -> Report:
     """What the pattern keeps of the capture's dense attention, exactly, every row of every head.
 
@@ -38,10 +40,12 @@ def analyze(
         layers: layer numbers of the capture, by default all.
         docs: document lengths, for patterns that need them; the dense mask does not change.
         metrics: names from METRICS, by default all.
+        sensitivity: how much the model's loss minds each of the capture's layers, one weight from 0 up
+            for each in the order of their numbers; by default what the capture says, if it does.
 
     Raises:
-        StudioError: a layer or metric that is not there, heads that differ from the pattern's, or
-            tiles too many to keep their mass.
+        StudioError: a layer or metric that is not there, heads that differ from the pattern's, weights
+            that are no sensitivity of the layers, or tiles too many to keep their mass.
 
     >>> import pattern_studio as ps
     >>> from pattern_studio.capture import bundled
@@ -50,6 +54,9 @@ def analyze(
     (0.556, 0.863, [7, 20])
     """
     chosen = [metric(name) for name in dict.fromkeys(metrics)]
+    if sensitivity is not None:
+        chosen_layers(capture, layers)  # what is no capture is said as such
+        capture = replace(capture, sensitivity=sensitivity)
     found = [
         (subject, _measured(subject, chosen))
         for subject in subjects(pattern, capture, block=block, layers=layers, docs=docs)

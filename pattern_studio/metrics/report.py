@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from .predicts import described, first_figure
 
 if TYPE_CHECKING:
     from .cost import CostFigures
@@ -28,6 +30,11 @@ class Figures:
     """
 
     figures: Mapping[str, Any]
+
+    @property
+    def weighted_damage(self) -> float | None:
+        """Damage with layers weighed by how much the model minds each, 0 (best) to 1; None where that is not known."""
+        return self.figures.get("weighted_damage")
 
     @property
     def damage(self) -> float | None:
@@ -81,7 +88,8 @@ class Figures:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values that JSON can hold; an infinite figure is None there, as is one that was not measured."""
-        first = {key: None for key in ("damage", "recall", "output_error", "oracle_recall", "regret")}
+        weighted = ("weighted_damage",) if "weighted_damage" in self.figures else ()
+        first = {key: None for key in (*weighted, "damage", "recall", "output_error", "oracle_recall", "regret")}
         return {**first, **_plain(self.figures)}
 
 
@@ -151,28 +159,36 @@ class Report(Figures):
         """The report as Markdown: a table over layers and heads, then every other figure of the whole."""
         values = self.as_dict()
         capture, text = (" ".join(said.split()) for said in (self.capture, self.text))
+        first = first_figure(self.figures)
+        damages = ("weighted_damage", "damage") if first == "weighted_damage" else ("damage",)
         lines = [
             f"# `{self.pattern}`",
             "",
             f"Against the dense {'causal' if self.causal else 'full'} attention of {capture}, {self.tokens} "
-            f"tokens of: {text}. Block {self.block[0]} x {self.block[1]}.",
+            f"tokens of: {text}. Block {self.block[0]} x {self.block[1]}."
+            + ("" if first is None else f" {described(first)}"),
             "",
-            "| layer | head | damage | recall | p1 | min | output error (rel. L2) | oracle recall | regret |",
-            "|---|---|---|---|---|---|---|---|---|",
-            _row("all", "all", values),
+            f"| layer | head | {' | '.join(name.replace('_', ' ') for name in damages)} | recall | p1 | min | "
+            "output error (rel. L2) | oracle recall | regret |",
+            f"|---|---|{'---|' * len(damages)}---|---|---|---|---|---|",
+            _row("all", "all", values, damages),
         ]
         for layer in values["layers"]:
-            lines.append(_row(layer["layer"], "all", layer))
-            lines += [_row(layer["layer"], head["head"], head) for head in layer["heads"]]
-        shown = {*Figures({}).as_dict(), *(field.name for field in fields(self))}
+            lines.append(_row(layer["layer"], "all", layer, damages))
+            lines += [_row(layer["layer"], head["head"], head, damages) for head in layer["heads"]]
+        shown = {*damages, *Figures({}).as_dict(), *(field.name for field in fields(self))}
         rest = {key: value for key, value in values.items() if key not in shown}
         lines += ["", "| figure | value |", "|---|---|"]
         return "\n".join([*lines, *(f"| {name} | {_text(value)} |" for name, value in _flat(rest))]) + "\n"
 
 
-def _row(layer: object, head: object, values: Mapping[str, Any]) -> str:
+def _row(layer: object, head: object, values: Mapping[str, Any], damages: Sequence[str]) -> str:
     recall, error = values["recall"] or {}, values["output_error"] or {}
-    cells = (values["damage"], *(recall.get(key) for key in ("mean", "p1", "min")), error.get("rel_l2"))
+    cells = (
+        *(values[name] for name in damages),
+        *(recall.get(key) for key in ("mean", "p1", "min")),
+        error.get("rel_l2"),
+    )
     return f"| {' | '.join(map(_text, (layer, head, *cells, values['oracle_recall'], values['regret'])))} |"
 
 

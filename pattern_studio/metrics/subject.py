@@ -36,6 +36,12 @@ class Subject:
         return self.capture.layers[self.number]
 
     @property
+    def weight(self) -> float | None:
+        """How much the model's loss minds this layer beside the capture's others, None where that is not known."""
+        weights = self.capture.sensitivity
+        return None if weights is None else weights[list(self.capture.layers).index(self.number)]
+
+    @property
     def kept(self) -> BlockLayout:
         """The layout of the pattern inside D."""
         return self.causal_part if self.capture.causal else self.layout

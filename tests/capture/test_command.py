@@ -37,12 +37,34 @@ def test_recorded_and_analyzed(folder, tmp_path, capsys):
     assert main(["analyze", "causal & window(7, 0)", "--block", "16", "--capture", str(out), "--json"]) == 0
 
 
+@pytest.mark.parametrize(("family", "layers"), [("llama", "0,2"), ("bert", "all")])
+def test_what_the_model_minds_is_in_the_file(family, layers, tmp_path, capsys):
+    save(family, tmp_path)
+    (tmp_path / "text.txt").write_text(
+        "A pattern is one line of text: a predicate on positions, with no lengths in it."
+    )
+    out = tmp_path / "made.safetensors"
+    arguments = capture(tmp_path, "--layers", layers, "--tokens", "50", "--out", str(out))
+    assert main([*arguments, "--sensitivity"]) == 0
+    told = capsys.readouterr()
+    assert "layer 2 alone" in told.err
+    assert f"{out.stat().st_size} bytes" in told.out
+    made = Capture.load(out)
+    assert sum(made.sensitivity) == pytest.approx(1, abs=1e-3)
+    assert main(["analyze", "window(7, 0)", "--block", "16", "--capture", str(out)]) == 0
+    assert "| layer | head | weighted damage | damage |" in capsys.readouterr().out
+    assert main(arguments) == 0
+    assert Capture.load(out).sensitivity is None
+
+
 @pytest.mark.parametrize(
     ("message", "more"),
     [
         ("expected 1 to 79 tokens, as the text has 79 and", ("--tokens", "80")),
         ("--layers takes all, or numbers and ranges such as 0,7-9 or 0-29/5, got 'first'", ("--layers", "first")),
         ("--layers takes at least one number, each once, got '1,1'", ("--layers", "1,1")),
+        ("--sensitivity measures whole layers, got --kv-heads with it", ("--sensitivity", "--kv-heads", "0")),
+        ("changes the output of every layer, got one of 3 tokens", ("--sensitivity", "--tokens", "3")),
         ("expected to meet layers [9], got no attention from [9]", ("--layers", "9")),
     ],
 )

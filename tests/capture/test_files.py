@@ -121,6 +121,15 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     "scale no number": (lambda: file(scale="half"), "expected scale as a number, got 'half'"),
     "scale NaN": (lambda: file(scale="nan"), "expected a finite scale above 0, got nan"),
     "scale negative": (lambda: file(scale="-0.125"), "expected a finite scale above 0, got -0.125"),
+    "sensitivity not JSON": (lambda: file(sensitivity="1"), r"expected one weight for each of the capture's 1 layers"),
+    "sensitivity cut": (
+        lambda: file(sensitivity="[1"),
+        r"expected sensitivity as a JSON list, got '\[1'; save it again",
+    ),
+    "sensitivity null": (lambda: file(sensitivity="null"), "expected sensitivity as a JSON list, got 'null'"),
+    "sensitivity of other layers": (lambda: file(sensitivity="[1, 2]"), r"capture's 1 layers .*, got \[1, 2\]"),
+    "sensitivity NaN": (lambda: file(sensitivity="[NaN]"), "a finite number from 0 up, got nan"),
+    "sensitivity of words": (lambda: file(sensitivity='["much"]'), "a finite number from 0 up, got 'much'"),
     "causal unclear": (lambda: file(causal="True"), "expected causal 'true' or 'false', got 'True'"),
     "dtype untrue": (lambda: file(dtype="float16"), "the stated dtype 'float16', got float32 in 'layers.3.[qkv]'"),
     "no tensors": (lambda: save({}, METADATA), r"expected a mapping of at least one layer, got {}"),
@@ -222,7 +231,9 @@ def captures(draw: st.DrawFn) -> Capture:
         layers[number] = LayerCapture(some(kv_heads * group), some(kv_heads), some(kv_heads))
     words = st.text(min_size=1).filter(str.strip)
     scale = draw(st.floats(min_value=0, exclude_min=True, allow_infinity=False))
-    return Capture(layers, draw(words), draw(words), tuple(tokens), scale, draw(st.booleans()))
+    weight = st.floats(0, 1e300)
+    weights = draw(st.none() | st.lists(weight, min_size=len(layers), max_size=len(layers)).filter(any).map(tuple))
+    return Capture(layers, draw(words), draw(words), tuple(tokens), scale, draw(st.booleans()), weights)
 
 
 @given(captures())
@@ -230,7 +241,7 @@ def test_round_trip_is_exact(tmp_path_factory: pytest.TempPathFactory, capture: 
     path = tmp_path_factory.getbasetemp() / "round-trip.safetensors"
     capture.save(path)
     back = Capture.load(path)
-    for field in ("model", "text", "tokens", "scale", "causal", "dtype"):
+    for field in ("model", "text", "tokens", "scale", "causal", "dtype", "sensitivity"):
         assert getattr(back, field) == getattr(capture, field)
     assert list(back.layers) == list(capture.layers)
     for number, layer in capture.layers.items():

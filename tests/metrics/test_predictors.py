@@ -25,7 +25,9 @@ from benchmarks.predictors.table import halves, newest, safest, study, to_markdo
 from benchmarks.predictors.texts import join_paragraphs
 from pattern_studio.capture import Capture, LayerCapture
 from pattern_studio.capture.record import record
+from pattern_studio.metrics import analyze
 from pattern_studio.metrics.loss import next_token_loss, position_losses
+from pattern_studio.metrics.sensitivity import layer_sensitivity
 from tests.capture.families import build
 
 ROOT = Path(__file__).parents[2]
@@ -162,6 +164,10 @@ def test_a_row_and_the_sensitivity_of_layers():
     more = row(small, Candidate("wide", "shared", 0.5, (4, 4), ps.causal & (ps.window(15, 0) | ps.sink(1))))
     assert weighted_damage(more, known) < weighted_damage(found, known)
     assert more["figures"]["damage"] < figures["damage"]
+    # So is the weighted one, with what the package itself says that the model minds.
+    weights = layer_sensitivity(small.model, small.ids, small.capture)
+    weighed = analyze(pattern, small.capture, metrics=["damage"], sensitivity=weights).weighted_damage
+    assert weighed == pytest.approx(weighted_damage(found, known), rel=0.02)
 
 
 def test_parts_of_different_studies_do_not_join():

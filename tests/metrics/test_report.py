@@ -21,7 +21,7 @@ def test_markdown_shows_every_layer_head_and_figure():
     assert text.startswith(
         "# `sink(1)`\n\nAgainst the dense full attention of made by hand, CC0, 2 tokens of: no text, CC0."
     )
-    assert "Block 1 x 1." in text
+    assert "Block 1 x 1. Damage: lost mass and turned outputs of the heads, every layer alike; 0 is best." in text
     assert "| all | all | 0 | 0.625 | 0.5 | 0.5 | 0 | 0.625 | 0 |" in text
     assert "| 7 | 1 | 0 | 0.5 | 0.5 | 0.5 | 0 | 0.5 | 0 |" in text
     assert "| density.block | 0.5 |" in text
@@ -47,11 +47,28 @@ def test_html_is_whole_and_escapes_what_a_capture_says():
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
     assert "<td>a|b</td>" in page
     assert not re.search(r"<(script|link|img)[^>]*(src|href)=", page)  # nothing is fetched
-    for title in (*TITLES.values(), "Attention mass by distance", "Mass recall along the text"):
+    assert "Weighted damage" not in page
+    shown = [title for key, title in TITLES.items() if key != "weighted_damage"]
+    for title in (*shown, "Attention mass by distance", "Mass recall along the text"):
         assert title in page
     # The grid of the two heads' recall, as Plotly holds it.
     assert '"z":[[0.75,0.5]]' in page
     assert "<td>density.block</td><td>0.5</td>" in page
+
+
+def test_with_sensitivity_the_weighted_figure_comes_first():
+    capture = capture_of(weighted([3, 1], values=[8, 4]), weighted([1, 1], values=[2, 0]), first=7)
+    report = analyze(ps.window(0, 0), capture, block=1, sensitivity=[1, 3])
+    assert [key for key in report.as_dict() if "damage" in key] == ["weighted_damage", "damage"]
+    text = report.to_markdown()
+    assert "Weighted damage: lost mass of rows and turned outputs of heads, layers weighed by how much" in text
+    assert "| layer | head | weighted damage | damage | recall |" in text
+    shown = f"{report.weighted_damage:.4g} | {report.damage:.4g}"
+    assert f"| all | all | {shown} | 0.5 | " in text
+    assert text.count("weighted_damage") == 0  # it has its column: no second row
+    page = report.to_html()
+    assert page.index(TITLES["weighted_damage"]) < page.index(TITLES["damage"])
+    assert f"<td>{shown.replace(' | ', '</td><td>')}</td>" in page
 
 
 def test_html_of_figures_that_were_not_asked_for_is_a_page_of_tables():

@@ -1,0 +1,32 @@
+"""What reports say of their first figure is what the study of predictors measured."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pattern_studio.metrics.predicts import CORRELATIONS, SOURCE, described, first_figure
+
+ROOT = Path(__file__).parents[2]
+STUDIED = {"damage": "damage", "weighted_damage": "combined.weighted_damage"}  # as the study calls them
+
+
+@pytest.mark.parametrize("name", CORRELATIONS)
+def test_correlations_are_those_of_the_source(name):
+    source = ROOT / SOURCE
+    assert source == sorted(source.parent.glob("*-predictors.md"))[-1]
+    studies = json.loads(source.with_suffix(".json").read_text("utf-8"))
+    assert ["SmolLM2" in one["model"] for one in studies] == [True, False]
+    for study, said in zip(studies, CORRELATIONS[name], strict=True):
+        (rho,) = (row["rho"] for row in study["figures"] if row["figure"] == STUDIED[name])
+        assert said == pytest.approx(rho, abs=0.005)
+        assert f"{said:.2f} on " in described(name)
+
+
+def test_the_best_of_what_was_measured_comes_first():
+    assert list(CORRELATIONS) == sorted(CORRELATIONS, key=lambda name: -min(CORRELATIONS[name]))
+    assert first_figure({"recall": 1}) is None
+    assert first_figure({"damage": None, "recall": 1}) == "damage"
+    assert first_figure({"damage": 0.5, "weighted_damage": None}) == "weighted_damage"
