@@ -8,6 +8,7 @@ from torch.nn.functional import pad
 
 from ..errors import StudioError
 from ..problem import block_shape, whole
+from . import programs
 from .narrowed import Narrowed
 from .pooled import block_sums, no_autocast
 from .select import top_k, top_p
@@ -96,6 +97,8 @@ class BlockGate(nn.Module):
         check_lengths(lengths, q)
         real = Narrowed.of_lengths(lengths, tiling) if narrowed is None else narrowed
         rows, queries = block_sums(q, self.pool[0], real.rows)
+        if self._has_programs(q, k, real):
+            return self._by_programs(queries / rows[..., None], k, tiling, real)
         cols, keys = block_sums(k, self.pool[1], real.keys)
         fine = Tiling(tiling.q_len, tiling.kv_len, self.pool, q_offset, causal)
         with no_autocast(q.device):
@@ -117,6 +120,28 @@ class BlockGate(nn.Module):
         total = mass.unflatten(-1, (tiling.kv_blocks, wide)).sum(-1).unflatten(-2, (tiling.q_blocks, tall)).sum(-2)
         total = total / height.unflatten(-2, (tiling.q_blocks, tall)).sum(-2).clamp(min=1)
         return total.clamp(min=FAINT).log().masked_fill(~real.visible(tiling, q.device), -torch.inf)
+
+    def _has_programs(self, q: Tensor, k: Tensor, real: Narrowed) -> bool:
+        """Whether `_by_programs` serves: on CUDA without gradients, pools of single keys, no masks of pairs."""
+        plain = real.pairs is None and real.docs is None and self.pool[1] == 1
+        if not plain or not programs.multiplied(q, k) or (torch.is_grad_enabled() and self.query.requires_grad):
+            return False
+        from .programs.tile_mass import fits
+
+        return fits(self.block[1]) and k.shape[2] <= programs.LONGEST_ROW * self.block[1]
+
+    def _by_programs(self, queries: Tensor, k: Tensor, tiling: Tiling, real: Narrowed) -> Tensor:
+        """The same result. The keys' side is moved to the few queries, so k is read as it is, in its own dtype."""
+        from .programs.shares import shares_of_rows
+        from .programs.tile_mass import mass_of_tiles
+
+        fine = Tiling(tiling.q_len, tiling.kv_len, self.pool, tiling.offset, tiling.causal)
+        with no_autocast(queries.device):
+            asked = queries + queries @ self.query.float()
+            asked = (asked + asked @ self.key.float().mT) * self.scale + self.column.float()[:, None]
+        last, near = real.last_rows(fine, queries.device), self.distance.float().contiguous()
+        mass = mass_of_tiles(asked, k, last, self.block[1], causal=tiling.causal, real=real.keys, near=near)
+        return shares_of_rows(mass, real.height(fine, queries.device), self.block[0] // self.pool[0], FAINT)
 
     @torch.no_grad()
     def choose(

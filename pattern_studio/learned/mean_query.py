@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from . import programs
 from .narrowed import Narrowed
 from .pooled import block_sums, by_group
 from .tiling import Tiling, check_lengths
@@ -24,7 +25,8 @@ def mean_query(
     """Log of each tile's estimated attention mass: `ln sum exp(scale * mean(q in I) . k_j)` over the keys j of J.
 
     Unlike `pooled` it does not average keys, so one sharp column in a block of keys is seen. Costs
-    1 / block_q of a dense q k product, and float32 [batch, heads, q_blocks, kv_len] of memory. Keys after the
+    1 / block_q of a dense q k product, and float32 [batch, heads, q_blocks, kv_len] of memory (none of it on CUDA
+    with key blocks of a power of two up to 128 and no masks of pairs or documents). Keys after the
     row's last query count as nothing. Arguments, result and errors as for `pooled`; with key blocks of
     one token the two are the same. `narrowed` is for masks of any kind, in place of `lengths`.
 
@@ -35,12 +37,18 @@ def mean_query(
     check_lengths(lengths, q)
     real = Narrowed.of_lengths(lengths, tiling) if narrowed is None else narrowed
     rows, queries = block_sums(q, tiling.block[0], real.rows)
+    factor = q.shape[-1] ** -0.5 if scale is None else scale
+    size = tiling.block[1]
+    if programs.multiplied(q, k) and real.pairs is None and real.docs is None:
+        from .programs.tile_mass import fits, mass_of_tiles
+
+        if fits(size):
+            asked, last = queries * (factor / rows[..., None]), real.last_rows(tiling, q.device)
+            return mass_of_tiles(asked, k, last, size, causal=tiling.causal, real=real.keys)
     if real.keys is not None:
         k = torch.where(real.keys[:, None, :, None], k, 0)
-    factor = q.shape[-1] ** -0.5 if scale is None else scale
     scores = by_group(queries, k.float()) * factor / rows[..., None]
     fine = Tiling(tiling.q_len, tiling.kv_len, (tiling.block[0], 1), tiling.offset, tiling.causal)
-    size = tiling.block[1]
     scores = scores.masked_fill(~real.visible(fine, q.device), -torch.inf)
     scores = pad(scores, (0, -tiling.kv_len % size), value=-torch.inf)
     # A tile holds a pair that takes part where one of its single keys does.

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from . import programs
 from .narrowed import Narrowed
 from .tiling import Tiling, check_lengths
 
@@ -43,8 +44,18 @@ def pooled(
     real = Narrowed.of_lengths(lengths, tiling)
     rows, queries = block_sums(q, tiling.block[0], real.rows)
     cols, keys = block_sums(k, tiling.block[1], real.keys)
-    products = by_group(queries, keys)
     factor = q.shape[-1] ** -0.5 if scale is None else scale
+    if programs.multiplied(q, k):
+        from .programs.tile_mass import mass_of_tiles
+
+        step = tiling.block[1]
+        begins = torch.arange(tiling.kv_blocks, device=k.device) * step
+        return mass_of_tiles(
+            queries * (factor / rows[..., None]), (keys / cols[..., None]).to(k.dtype),
+            real.last_rows(tiling, q.device), 1, causal=tiling.causal, step=step,
+            real=None if lengths is None else begins < lengths[:, None], weight=cols[:, 0].log(),
+        )  # fmt: skip
+    products = by_group(queries, keys)
     scores = products * factor / (rows[..., None] * cols[..., None, :]) + cols[..., None, :].log()
     return hidden(scores, tiling, lengths)
 
@@ -60,13 +71,19 @@ def block_sums(x: Tensor, size: int, real: Tensor | None) -> tuple[Tensor, Tenso
         begin = torch.arange(blocks, device=x.device) * size
         count = ((begin + size).clamp(max=tokens) - begin)[None]
     else:
-        x = torch.where(real[:, None, :, None], x, 0)
         count = pad(real, (0, -tokens % size)).unflatten(-1, (blocks, size)).sum(-1)
+    count = count.clamp(min=1)[:, None].float()
+    if programs.served(x):
+        from .programs.sums import sums_of_blocks
+
+        return count, sums_of_blocks(x, size, real)
+    if real is not None:
+        x = torch.where(real[:, None, :, None], x, 0)
     whole = tokens // size * size
     sums = x[:, :, :whole].unflatten(2, (whole // size, size)).sum(3, dtype=torch.float32)
     if whole < tokens:
         sums = torch.cat([sums, x[:, :, whole:].sum(2, keepdim=True, dtype=torch.float32)], 2)
-    return count.clamp(min=1)[:, None].float(), sums
+    return count, sums
 
 
 def by_group(queries: Tensor, keys: Tensor) -> Tensor:

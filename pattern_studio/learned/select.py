@@ -16,9 +16,11 @@ from torch.nn.functional import pad
 
 from ..errors import StudioError
 from ..problem import whole
+from . import programs
 from .narrowed import Narrowed
 from .tiling import Tiling, check_lengths
 
+KEPT = 2**22  # tiles of a table that is kept for the next call
 SLACK = 1e-9  # of a product of a printed density and a count, and of sums of probabilities
 
 
@@ -57,9 +59,18 @@ def top_k(
     """
     if isinstance(density, bool) or not isinstance(density, (int, float)) or not 0 < density <= 1:
         raise StudioError(f"a block density lies above 0 and up to 1, got {density!r}; it is the share that is kept")
-    visible, kept = _frame(scores, tiling, sinks, diagonal, lengths, narrowed)
+    _check(scores, tiling, lengths)
+    sinks = whole("sinks", sinks, 0)
     if lengths is None and narrowed is None:
         _affordable(tiling, float(density), sinks, diagonal)
+    if programs.served(scores) and tiling.kv_blocks <= programs.LONGEST_ROW:
+        from .programs.best import best_tiles
+
+        if lengths is None and narrowed is None:
+            return best_tiles(scores, *_plain(tiling, float(density), sinks, diagonal, scores.device))
+        visible, kept = _frame(scores, tiling, sinks, diagonal, lengths, narrowed)
+        return best_tiles(scores, visible, kept, _row_budget(visible.sum(-1), kept.sum(-1), float(density)))
+    visible, kept = _frame(scores, tiling, sinks, diagonal, lengths, narrowed)
     budget = _row_budget(visible.sum(-1), kept.sum(-1), float(density))
     order = _ordered(scores, visible, kept)
     rank = torch.empty_like(order).scatter_(
@@ -90,6 +101,7 @@ def top_p(
     """
     if isinstance(coverage, bool) or not isinstance(coverage, (int, float)) or not 0 < coverage <= 1:
         raise StudioError(f"a coverage lies above 0 and up to 1, got {coverage!r}; it is the mass to reach in each row")
+    _check(scores, tiling, lengths)
     visible, kept = _frame(scores, tiling, sinks, diagonal, lengths, narrowed)
     order = _ordered(scores, visible, kept)
     mass = predicted(scores, visible).gather(-1, order)
@@ -104,15 +116,19 @@ def predicted(scores: Tensor, visible: Tensor) -> Tensor:
     return torch.where(visible, torch.softmax(finite.double(), -1), 0)
 
 
-def _frame(
-    scores: Tensor, tiling: Tiling, sinks: int, diagonal: bool, lengths: Tensor | None, narrowed: Narrowed | None
-) -> tuple[Tensor, Tensor]:
-    """Visible and protected tiles, bool [1 or batch, 1 or heads, q_blocks, kv_blocks]."""
+def _check(scores: Tensor, tiling: Tiling, lengths: Tensor | None) -> None:
+    """StudioError unless these are scores of the tiling, and lengths of the scores."""
     shape = (tiling.q_blocks, tiling.kv_blocks)
     if not isinstance(scores, Tensor) or scores.dim() != 4 or tuple(scores.shape[2:]) != shape:
         got = list(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
         raise StudioError(f"expected scores [batch, heads, {shape[0]}, {shape[1]}] for this tiling, got {got}")
     check_lengths(lengths, scores)
+
+
+def _frame(
+    scores: Tensor, tiling: Tiling, sinks: int, diagonal: bool, lengths: Tensor | None, narrowed: Narrowed | None
+) -> tuple[Tensor, Tensor]:
+    """Visible and protected tiles, bool [1 or batch, 1 or heads, q_blocks, kv_blocks]."""
     real = Narrowed.of_lengths(lengths, tiling) if narrowed is None else narrowed
     sinks, device = whole("sinks", sinks, 0), scores.device
     visible = real.visible(tiling, device)
@@ -143,6 +159,31 @@ def _row_budget(visible: Tensor, kept: Tensor, density: float) -> Tensor:
     extra = torch.minimum(extra, total - least)
     shares = free.cumsum(-1) * extra // free.sum(-1, keepdim=True).clamp(min=1)
     return kept + shares - pad(shares, (1, -1))
+
+
+def _plain(
+    tiling: Tiling, density: float, sinks: int, diagonal: bool, device: torch.device
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Visible tiles, protected ones and rows' budgets where nothing is padded: small ones are made once."""
+    small = tiling.q_blocks * tiling.kv_blocks <= KEPT
+    if not small or device.type != "cuda" or torch.cuda.is_current_stream_capturing():
+        return _framed(tiling, density, sinks, diagonal, device, 0)
+    # Kept for a stream: what another one makes may not be there yet.
+    return _framed_once(tiling, density, sinks, diagonal, device, torch.cuda.current_stream(device).cuda_stream)
+
+
+def _framed(
+    tiling: Tiling, density: float, sinks: int, diagonal: bool, device: torch.device, stream: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    with torch.inference_mode(False):
+        visible = tiling.visible(device)[:, None]
+        kept = tiling.sinks(device, sinks)[:, None]
+        if diagonal:
+            kept = kept | tiling.diagonal(device)[:, None]
+        return visible, kept, _row_budget(visible.sum(-1), kept.sum(-1), density)
+
+
+_framed_once = lru_cache(maxsize=16)(_framed)
 
 
 @lru_cache(maxsize=256)
