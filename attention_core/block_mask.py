@@ -42,11 +42,11 @@ class BlockMask:
     def side(self, transposed: bool) -> MaskSide:
         """Sizes of the lists in one direction."""
         batch, heads, lines, others = self.mask.mT.shape if transposed else self.mask.shape
-        (own, other), lengths = self.block, (self.problem.q_len, self.problem.kv_len)
+        (own, other), (own_len, length) = self.block, (self.problem.q_len, self.problem.kv_len)
         if transposed:
-            own, other, lengths = other, own, lengths[::-1]
+            own, other, own_len, length = other, own, length, own_len
         offset = max(-EDGE, min(EDGE, self.problem.offset))
-        sizes = MaskSide(batch * heads, lines, others, own, other, *lengths, offset, self.causal, transposed, 0)
+        sizes = MaskSide(batch * heads, lines, others, own, other, own_len, length, offset, self.causal, transposed, 0)
         return replace(sizes, extra=spare_parts(lines, sizes.units // sizes.per_tile))
 
     def _lists(self, transposed: bool) -> TileLists:

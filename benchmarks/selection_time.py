@@ -2,7 +2,8 @@
 
 Content scores and the gate at 32,768 tokens on a GPU: the score with its top-k, the plan made of the mask, and the
 forward pass over it. q, k and v are normal numbers: time does not depend on what is chosen, only on how much. Writes
-benchmarks/results/<date>-selection-time-<device>.json. Medians of repeated calls between two synchronisations.
+benchmarks/results/<date>-selection-time-<device>.json. Medians of repeated calls between two
+synchronisations; beside them how many launches a call makes, by torch's profiler.
 """
 
 from __future__ import annotations
@@ -39,6 +40,17 @@ def median_ms(work: Callable[[], Any], device: torch.device, repeats: int) -> fl
     return float(np.median(times[2:]))
 
 
+def launches(work: Callable[[], Any], device: torch.device) -> int | None:
+    """Programs, copies and fills that a call starts on the card; None on a CPU, which launches nothing."""
+    if device.type != "cuda":
+        return None
+    kinds = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=kinds) as seen:
+        work()
+        torch.cuda.synchronize(device)
+    return sum(str(event.device_type).endswith("CUDA") for event in seen.events() or ())
+
+
 def measured(
     name: str,
     score: Callable[..., torch.Tensor],
@@ -66,7 +78,9 @@ def measured(
         "block": list(tiling.block),
         "block_density": float(mask.sum()) / (tiling.counts(0, False)[0] * q.shape[0] * q.shape[1]),
         "choose_ms": chosen,
+        "choose_launches": launches(choose, q.device),
         "plan_ms": made,
+        "plan_launches": launches(lambda: planned(mask), q.device),
         "forward_ms": forward,
         "share": chosen / forward,
         "share_with_plan": (chosen + made) / forward,

@@ -6,6 +6,7 @@ import json
 import sys
 
 import pytest
+import torch
 
 from benchmarks import selection_time
 from pattern_studio.learned import SCORES
@@ -23,4 +24,6 @@ def test_every_way_is_timed_beside_the_attention_it_serves(tmp_path, monkeypatch
         assert row["share"] == pytest.approx(row["choose_ms"] / row["forward_ms"])
         assert row["share_with_plan"] > row["share"] > 0
         assert row["met"] == (row["share"] < row["aim"])
+        on_card = torch.cuda.is_available()
+        assert all((row[part] > 0) if on_card else (row[part] is None) for part in ("choose_launches", "plan_launches"))
         assert 0.5 < row["block_density"] <= 0.6

@@ -1,5 +1,7 @@
 """best: each row's best tiles by a budget, exactly, without sorting."""
 
+# Programs of Triton's language only look like Python.
+# pyright: reportCallIssue=false, reportOperatorIssue=false
 # ruff: noqa: N803 - upper-case arguments are compile-time constants, as is the custom in Triton
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 """shares: masses of finer rows, as logarithms -> logarithms of tiles' shares of their rows' mass."""
 
+# Programs of Triton's language only look like Python.
+# pyright: reportCallIssue=false, reportOperatorIssue=false
 # ruff: noqa: N803 - upper-case arguments are compile-time constants, as is the custom in Triton
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 """sums: the sum of each block of tokens, in one pass over q or k."""
 
+# Programs of Triton's language only look like Python.
+# pyright: reportCallIssue=false, reportOperatorIssue=false
 # ruff: noqa: N803 - upper-case arguments are compile-time constants, as is the custom in Triton
 
 from __future__ import annotations
