@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from ..problem import whole
+from . import programs
 from .pooled import by_group, hidden
 from .tiling import Tiling, check_lengths
 
@@ -61,12 +62,20 @@ def probe_lines(
     else:
         chosen = q.gather(2, row[:, None, :, None].expand(-1, q.shape[1], -1, q.shape[3]))
     key = torch.arange(kv_len, device=q.device)
+    factor = q.shape[-1] ** -0.5 if scale is None else scale
+    quick = programs.multiplied(q, k)
     seen = there[..., None] & (key <= (row + offset)[..., None] if tiling.causal else key >= 0)
     if lengths is not None:
         seen = seen & (key < lengths[:, None, None])
-        k = torch.where(key[:, None] < lengths[:, None, None, None], k, 0)
-    factor = q.shape[-1] ** -0.5 if scale is None else scale
-    scores = (by_group(chosen.float(), k.float()) * factor).masked_fill(~seen[:, None], -torch.inf)
+    if quick:
+        from .programs.tile_mass import BEFORE_ALL, mass_of_tiles
+
+        # Only the products need the programs: [batch, heads, probes, kv_len] is what lines are summed from.
+        real, last = None if lengths is None else key < lengths[:, None], torch.where(there, row + offset, BEFORE_ALL)
+        scores = mass_of_tiles(chosen, k, last, 1, causal=tiling.causal, scale=factor, real=real)
+    else:
+        k = k if lengths is None else torch.where(key[:, None] < lengths[:, None, None, None], k, 0)
+        scores = (by_group(chosen.float(), k.float()) * factor).masked_fill(~seen[:, None], -torch.inf)
     weight = torch.where(seen.any(-1)[:, None, :, None], torch.softmax(scores, -1), 0)
     count = there.sum(-1).clamp(min=1)[:, None, None]
     first = 0 if tiling.causal else offset - kv_len + 1
@@ -108,6 +117,12 @@ def probes(
     height = (last - first + 1).clamp(min=0)
     # Sum over i of S(i - start) - S(i - stop), with S the running sum by distance, by running sums of S.
     twice = pad(pad(lines.slash.double().cumsum(-1), (1, 0)).cumsum(-1), (1, 0))
+
+    if programs.multiplied(q, k):
+        from .programs.crossed import masses_crossed
+
+        ends = torch.full((1,), tiling.kv_len, device=device) if lengths is None else lengths.clamp(max=tiling.kv_len)
+        return masses_crossed(column, twice, (first, last), ends, block_k, lines.first, tiling.causal, FAINT)
 
     def up_to(distance: Tensor) -> Tensor:
         """Sum of S over all distances below `distance`; S counts the distances below its own argument."""

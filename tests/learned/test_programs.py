@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from pattern_studio.learned import BlockGate, Tiling, mean_query, pooled, programs, top_k
+from pattern_studio.learned import BlockGate, Tiling, mean_query, pooled, probes, programs, top_k
 
 PHASES = tuple(phase for phase in Phase if phase is not Phase.shrink)  # interpreted programs are slow
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -60,7 +60,7 @@ def assert_near(got: Tensor, wanted: Tensor, q: Tensor) -> None:
     torch.testing.assert_close(got, wanted, atol=allowed, rtol=allowed)
 
 
-@pytest.mark.parametrize("score", [pooled, mean_query])
+@pytest.mark.parametrize("score", [pooled, mean_query, probes])
 @few
 @given(problem=problems())
 def test_scores_are_those_of_torch(monkeypatch, score, problem):
@@ -133,7 +133,7 @@ def test_programs_compile_for_sm_90(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     made = {row["variant"]: row for row in map(json.loads, done.stdout.splitlines())}
-    assert {row["program"] for row in made.values()} == {"block_sums", "tile_mass", "shares", "best"}
+    assert {row["program"] for row in made.values()} == {"block_sums", "tile_mass", "shares", "best", "crossed"}
     assert all(row["sm_90"] and row["shared"] <= 227 * 1024 for row in made.values())
     assert all(made[name]["tensor_cores"] for name in ("mass", "mass_keys", "mass_near"))
     assert not made["mass_single"]["tensor_cores"]

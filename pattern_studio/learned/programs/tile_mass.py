@@ -1,5 +1,7 @@
 """tile_mass: logarithms of sums of exponentials over the keys of each tile, without writing a score per key."""
 
+# Programs of Triton's language only look like Python.
+# pyright: reportCallIssue=false, reportOperatorIssue=false
 # ruff: noqa: N803 - upper-case arguments are compile-time constants, as is the custom in Triton
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ BEFORE_ALL = -(2**30)  # position of a row that takes part in nothing
 def tile_mass(
     A, K, last, real, weight, near, out,
     heads, share, rows, keys, tiles, stride_kb, stride_kh, stride_kt, stride_kd, last_stride, real_stride, step,
-    row_chunks, key_chunks,
+    row_chunks, key_chunks, scale,
     D: tl.constexpr, D_PAD: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, TILE: tl.constexpr,
     LOOPS: tl.constexpr, CAUSAL: tl.constexpr, MASKED: tl.constexpr, WEIGHTED: tl.constexpr, NEAR: tl.constexpr,
     FAR: tl.constexpr, LOG2E: tl.constexpr, LN2: tl.constexpr, PRECISION: tl.constexpr,
@@ -55,7 +57,7 @@ def tile_mass(
                 taken &= tl.load(real + item * real_stride + key, mask=taken, other=0) != 0
             k = tl.load(k_base + (key.to(tl.int64) * stride_kt)[None, :] + (d * stride_kd)[:, None],
                         mask=taken[None, :] & (d < D)[:, None], other=0)  # fmt: skip
-            s = tl.dot(a, k, input_precision=PRECISION)  # [BM, BN]
+            s = tl.dot(a, k, input_precision=PRECISION) * scale  # [BM, BN]
             if WEIGHTED:
                 s += tl.load(weight + item * real_stride + key, mask=taken, other=0.0)[None, :]
             if NEAR:
@@ -92,12 +94,13 @@ def mass_of_tiles(
     tile: int,
     *,
     causal: bool,
+    scale: float = 1.0,
     step: int = 1,
     real: Tensor | None = None,
     weight: Tensor | None = None,
     near: Tensor | None = None,
 ) -> Tensor:
-    """`ln sum exp(a . k_j + weight_j + near)` over the keys j of each tile that a row sees; -inf where it sees none.
+    """`ln sum exp(scale * a . k_j + weight_j + near)` over the keys j of each tile that a row sees; -inf if none.
 
     a: [batch, heads, rows, head_dim], multiplied in k's dtype, on tensor cores where that is half precision, summed
     in float32. k: [batch, kv_heads, keys, head_dim], any strides; key j stands at position `step * j`. last: whole
@@ -125,7 +128,7 @@ def mass_of_tiles(
         tile_mass[(batch * heads * row_chunks * key_chunks,)](
             a, k, last, last if real is None else real.view(torch.uint8), last if weight is None else weight,
             last if near is None else near, out, heads, heads // kv_heads, rows, keys, tiles, *k.stride(),
-            rows if len(last) > 1 else 0, keys if items > 1 else 0, step, row_chunks, key_chunks,
+            rows if len(last) > 1 else 0, keys if items > 1 else 0, step, row_chunks, key_chunks, scale,
             D=dim, D_PAD=max(16, triton.next_power_of_2(dim)), BM=down, BN=across,
             TILE=tile, LOOPS=loops, CAUSAL=causal, MASKED=real is not None, WEIGHTED=weight is not None,
             NEAR=near is not None, FAR=FAR, LOG2E=LOG2E, LN2=LN2, PRECISION="ieee" if single else "tf32",
