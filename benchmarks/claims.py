@@ -140,12 +140,13 @@ def losses(text: str, tokens: int, told: Callable[[str], None]) -> dict[tuple[fl
 def to_markdown(values: dict) -> str:
     """The table, dated and labelled."""
     drift = " drift |" if any(row.get("drift") is not None for row in values["claims"]) else ""
+    tokens = f"{values['tokens']} tokens of " if values["loss_text"] and values.get("tokens") else ""
     own = "all tiles" if values.get("causal") is False else "the causal triangle"
     lines = [
         f"# What densities keep, {values['date']}",
         "",
-        f"Measured on: {values['model']}; layers {', '.join(map(str, values['layers']))}; {values['text']}. Density: "
-        f"active tiles of {own}. Recall: mean over layers, heads and rows, with 1.96 standard errors over "
+        f"Measured on: {values['model']}; layers {', '.join(map(str, values['layers']))}; {tokens}{values['text']}. "
+        f"Density: active tiles of {own}. Recall: mean over layers, heads and rows, with 1.96 standard errors over "
         "heads. Output error: relative L2, mean over layers. `oracle` chose its tiles per head on this very text. "
         f'Loss: {values["loss_text"] or "not run"}. The guide promised a "quality retention" at each density without '
         "saying of what; it holds here where mean recall reaches the low end of its range.",

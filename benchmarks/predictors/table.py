@@ -132,9 +132,10 @@ def to_markdown(date: str, studies: list[dict[str, Any]]) -> str:
         "what would have been better, and the difference. `heads.*`, `rows.*` and `layers.*` are worst cases and means "
         "of squares over heads, rows and layers; `combined.layer_weighted_error` weighs each layer's squared output "
         "error by what that layer costs alone under one reference pattern; `combined.weighted_damage` is a floor "
-        "for rows times the output error of heads, weighed likewise; `damage` needs no model and is what reports "
-        "show first. The orders of their means were chosen on the MiniLM study and on SmolLM2 at 256 tokens, so their "
-        "correlations there are a little too good.",
+        "for rows times the output error of heads, weighed likewise: reports show it first as weighted damage where a "
+        "capture says how much the model minds each layer, else `damage`, which needs no model. The orders of their "
+        "means were chosen on the MiniLM study and on SmolLM2 at 256 tokens, so their correlations there are a "
+        "little too good.",
     ]
     lines += ["", "Safest on all models, by the weakest of their correlations: " + _safest(studies) + "."]
     for one in studies:
