@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from html import escape
+from typing import TYPE_CHECKING
 
 import streamlit as st
 
 from pattern_studio import BlockLayout
 from pattern_studio.metrics import LayoutStats
+from pattern_studio.metrics.predicts import described
 
 from .. import compute, numbers
+
+if TYPE_CHECKING:  # it needs torch, which no page waits for
+    from pattern_studio.metrics.report import Figures
+
+COLUMNS = 3
 
 
 def render(layout: BlockLayout, stats: LayoutStats) -> None:
@@ -76,10 +83,25 @@ def render(layout: BlockLayout, stats: LayoutStats) -> None:
     )
 
 
-def quality(report) -> None:
-    """Draw what the pattern keeps of a real model's attention."""
+def quality(report: Figures, columns: int = COLUMNS) -> None:
+    """Draw what the pattern keeps of a real model's attention, in rows of `columns` figures."""
     recall, error = report.recall, report.output_error
-    _row(
+    assert recall is not None  # compute.QUALITY asks for these
+    assert error is not None
+    weighted = "weighted_damage" in report.figures
+    costs = (
+        (
+            "Damage",
+            numbers.fraction(report.weighted_damage if weighted else report.damage),
+            described("weighted_damage" if weighted else "damage"),
+        ),
+        (
+            "Output error",
+            numbers.fraction(error.rel_l2),
+            "|o - o_pattern| / |o| in the L2 norm, against dense attention's output. 0 is best.",
+        ),
+    )
+    kept = (
         (
             "Recall, mean",
             numbers.percent(recall.mean),
@@ -92,12 +114,12 @@ def quality(report) -> None:
             "The 1st percentile over rows: one row in a hundred keeps less than this. A high mean can hide it.",
         ),
         (
-            "Output error",
-            numbers.fraction(error.rel_l2),
-            "|o - o_pattern| / |o| in the L2 norm, against dense attention's output. 0 is best.",
+            "Recall, min",
+            numbers.percent(recall.min),
+            "The row that loses most. The Quality page names it.",
         ),
     )
-    _row(
+    possible = (
         (
             "Oracle recall",
             numbers.percent(report.oracle_recall),
@@ -109,12 +131,9 @@ def quality(report) -> None:
             numbers.percent(report.regret),
             "Oracle recall - recall: what a better choice of equally many tiles could still gain. 0 is best.",
         ),
-        (
-            "Recall, min",
-            numbers.percent(recall.min),
-            "The row that loses most. The Quality page names it.",
-        ),
     )
+    for row in ((*costs, *possible), kept) if columns > COLUMNS else (costs, kept, possible):
+        _row(*row, columns=columns)
 
 
 def group(title: str, note: str = "", first: bool = False) -> None:
@@ -123,6 +142,7 @@ def group(title: str, note: str = "", first: bool = False) -> None:
     st.html(f'<div class="ps-group{" first" if first else ""}">{escape(title)}{tail}</div>')
 
 
-def _row(*figures: tuple[str, str, str]) -> None:
-    for column, (label, value, text) in zip(st.columns(len(figures), gap="small"), figures, strict=True):
+def _row(*figures: tuple[str, str, str], columns: int = COLUMNS) -> None:
+    # A row of fewer figures leaves columns empty, so that rows line up.
+    for column, (label, value, text) in zip(st.columns(columns, gap="small"), figures, strict=False):
         column.metric(label, value, help=text)

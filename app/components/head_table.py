@@ -67,7 +67,7 @@ def render(report: Report, layer: int, head: int) -> None:
     )
     part = report.layers[row]
     figures_panel.group(f"Layer {layer}, head {head}")
-    figures_panel.quality(part.heads[head])
+    figures_panel.quality(part.heads[head], columns=4)
 
 
 def _scale() -> list[list]:

@@ -199,10 +199,11 @@ def test_quality_is_what_analyze_says():
 
     text = "causal & (window(31, 0) | sink(2))"
     at = typed(started(), text)
-    report = analyze(ps.parse(text), bundled(), block=64, metrics=["recall", "output_error", "oracle"])
+    report = analyze(ps.parse(text), bundled(), block=64, metrics=["damage", "recall", "output_error", "oracle"])
     compute.quality_job("test", ps.parse(text), (64, 64), None).result(120)
     at.run()
     shown = {
+        "Damage": numbers.fraction(report.weighted_damage),  # this capture knows its layers' sensitivity
         "Recall, mean": numbers.percent(report.recall.mean),
         "Recall, p1": numbers.percent(report.recall.p1),
         "Recall, min": numbers.percent(report.recall.min),
