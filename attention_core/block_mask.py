@@ -8,6 +8,7 @@ in torch's operations, where what is not kept is written to one spare place past
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -41,13 +42,9 @@ class BlockMask:
 
     def side(self, transposed: bool) -> MaskSide:
         """Sizes of the lists in one direction."""
-        batch, heads, lines, others = self.mask.mT.shape if transposed else self.mask.shape
-        (own, other), (own_len, length) = self.block, (self.problem.q_len, self.problem.kv_len)
-        if transposed:
-            own, other, own_len, length = other, own, length, own_len
         offset = max(-EDGE, min(EDGE, self.problem.offset))
-        sizes = MaskSide(batch * heads, lines, others, own, other, own_len, length, offset, self.causal, transposed, 0)
-        return replace(sizes, extra=spare_parts(lines, sizes.units // sizes.per_tile))
+        lengths = self.problem.q_len, self.problem.kv_len
+        return _side(tuple(self.mask.shape), self.block, lengths, offset, self.causal, transposed)
 
     def _lists(self, transposed: bool) -> TileLists:
         side = self.side(transposed)
@@ -84,6 +81,24 @@ class BlockMask:
         heads = Problem(problem.q_len, problem.kv_len, problem.q_offset, len(kept))
         bits = np.zeros((0, -(-block_q * block_k // 8)), np.uint8)
         return BlockLayout(heads, self.block, np.arange(len(kept), dtype=np.int32), rows, bands, bits)
+
+
+@lru_cache(maxsize=256)
+def _side(
+    shape: tuple[int, ...],
+    block: tuple[int, int],
+    lengths: tuple[int, int],
+    offset: int,
+    causal: bool,
+    transposed: bool,
+) -> MaskSide:
+    lines, others = shape[3:1:-1] if transposed else shape[2:]
+    own, other = block[::-1] if transposed else block
+    own_len, length = lengths[::-1] if transposed else lengths
+    sizes = MaskSide(
+        shape[0] * shape[1], lines, others, own, other, own_len, length, offset, causal, transposed, extra=0
+    )
+    return replace(sizes, extra=spare_parts(lines, sizes.units // sizes.per_tile))
 
 
 def lists_in_torch(mask: Tensor, side: MaskSide) -> TileLists:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 
 @dataclass(frozen=True)
@@ -26,33 +27,33 @@ class MaskSide:
     transposed: bool
     extra: int
 
-    @property
+    @cached_property
     def granule(self) -> int:
         """Neighbouring positions of a unit: the largest power of two that divides a tile's side, at most 128."""
         return min(self.other & -self.other, 128)
 
-    @property
+    @cached_property
     def tile(self) -> int:
         """Positions of a tile of the lists."""
         return max(64, self.granule)
 
-    @property
+    @cached_property
     def per_tile(self) -> int:
         """Units of a tile of the lists."""
         return self.tile // self.granule
 
-    @property
+    @cached_property
     def units(self) -> int:
         """Units that a line can have."""
         return self.others * (self.other // self.granule)
 
-    @property
+    @cached_property
     def room(self) -> int:
         """Masked units of a line: left over from full tiles, the ragged end, and those that a diagonal cuts."""
         most = self.per_tile + ((self.own + self.granule) // self.granule + 1 if self.causal else 0)
         return -(-min(most, self.units) // self.per_tile) * self.per_tile
 
-    @property
+    @cached_property
     def numbers(self) -> list[int]:
         """What TileLists keep on the host."""
         block = (self.other, self.own) if self.transposed else (self.own, self.other)

@@ -1,7 +1,7 @@
 """crossed: masses of tiles from the lines that cross them, in one pass."""
 
 # Programs of Triton's language only look like Python.
-# pyright: reportCallIssue=false, reportOperatorIssue=false
+# pyright: reportCallIssue=false, reportOperatorIssue=false, reportArgumentType=false
 # ruff: noqa: N803 - upper-case arguments are compile-time constants, as is the custom in Triton
 
 from __future__ import annotations
