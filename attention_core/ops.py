@@ -135,8 +135,8 @@ def block_sparse_attention(
             _known(plan)[kind] = chosen, scale
     else:
         chosen, scale = known
-        if kind[0] is not None:
-            q, k, v = _cast(q, k, v, kind[0])
+        if (dtype := kind[0]) is not None:  # pyright: ignore[reportOptionalSubscript]  what is known has a kind
+            q, k, v = _cast(q, k, v, dtype)
         dropout = None if dropout_p == 0 and seed is None else _dropout(dropout_p, seed, q)
 
     if chosen == "hopper":

@@ -23,7 +23,7 @@ def nobody_looks(q: Tensor, k: Tensor, v: Tensor) -> bool:
         and type(k) in PLAIN
         and type(v) in PLAIN
         and torch._C._len_torch_dispatch_stack() == 0
-        and torch._C._functorch.peek_interpreter_stack() is None
+        and torch._C._functorch.peek_interpreter_stack() is None  # pyright: ignore[reportAttributeAccessIssue]
     )
 
 

@@ -57,7 +57,7 @@ def launched(
     tensors = given + made
     if launches is not None and _nobody_hooks():
         pointers += [x.data_ptr() for x in made]
-        active = driver.active
+        active: Any = driver.active  # its base class does not name what every driver has
         stream = active.get_current_stream(active.get_current_device())
         for launch in launches:
             launch(stream, tensors, pointers)

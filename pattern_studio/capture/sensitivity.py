@@ -25,6 +25,7 @@ def checked_sensitivity(weights: Any, layers: int) -> tuple[float, ...]:
             f"expected one weight for each of the capture's {layers} layers as its sensitivity, got {short(weights)}; "
             "give them in the order of the layers' numbers"
         )
+    weight: Any
     for weight in weights:
         number = isinstance(weight, int | float) and not isinstance(weight, bool)
         if not number or not math.isfinite(weight) or weight < 0:
