@@ -1,6 +1,6 @@
 """Tasks: work of many seconds that a page watches while it runs, and that its visitor can stop.
 
-Jobs (jobs.py) are figures that pages ask for and share; a task belongs to one visitor, who began it with a button.
+Jobs (jobs.py) are figures that pages ask for and visitors share; a task belongs to the one who began it with a button.
 Tasks have a worker of their own, so that figures do not wait for them.
 """
 
@@ -94,7 +94,7 @@ class Tasks:
             self._tasks[visitor, kind] = task
             while len(self._tasks) > self._kept:
                 self._forget(next(iter(self._tasks)))
-        self._worker.submit(_run, task, work)
+        self._worker.submit(run, task, work)
         return task
 
     def of(self, visitor: str, kind: str) -> Task | None:
@@ -112,7 +112,8 @@ class Tasks:
             task.stop()
 
 
-def _run(task: Task, work: Callable[[Task], Any]) -> None:
+def run(task: Task, work: Callable[[Task], Any]) -> None:
+    """Do the work of a task on this thread, unless it has been stopped; its future takes what comes of it."""
     if not task.future.set_running_or_notify_cancel():
         return
     try:

@@ -109,6 +109,7 @@ label [data-testid="stTooltipIcon"] { opacity: 0.3; }
   color: var(--ps-quiet); border-top: 1px solid var(--ps-line); padding-top: 7px; margin-top: 2px; line-height: 16px; }
 .ps-group.first { border-top: none; padding-top: 0; }
 .ps-note { font-size: 13px; line-height: 18px; color: var(--ps-quiet); }
+:is([class*="st-key-Stop-"], [class*="st-key-Begin-again-"]) button { min-height: 18px; padding: 0; }
 .stImage img { border-radius: 0 !important; }
 .ps-letter { font-size: 16px; width: 14px; display: inline-block; }
 .ps-beside { padding-bottom: 9px; }

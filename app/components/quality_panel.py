@@ -31,8 +31,9 @@ def _show(report: Report) -> None:
     st.html('<div class="ps-note">Measured exactly, every row of every head.</div>')
 
 
-def _last() -> None:
+def _last() -> bool:
     report = st.session_state.get(_LAST)
     if report is not None:
         with st.container(gap="xsmall", key="quality-old"):
             figures_panel.quality(report)
+    return report is not None

@@ -5,7 +5,9 @@ from __future__ import annotations
 from threading import Event
 
 import pytest
+import torch
 from pattern_studio_app.jobs import Jobs
+from pattern_studio_app.tasks import Stopped
 
 
 def test_a_result_is_computed_once():
@@ -41,3 +43,55 @@ def test_errors_reach_who_asks():
 
     with pytest.raises(ValueError, match="no"):
         Jobs(kept=2).ask("a", "key", wrong).result(10)
+
+
+def spinning(begun: Event):
+    """Work in torch that ends only by being stopped."""
+
+    def work() -> None:
+        while True:
+            torch.ones(2) + 1
+            begun.set()
+
+    return work
+
+
+def test_a_stopped_job_ends_in_its_middle_and_begins_anew_when_asked_to():
+    jobs, begun = Jobs(kept=4), Event()
+    wish = jobs.ask("a", "key", spinning(begun))
+    assert begun.wait(10)
+    wish.stop()
+    with pytest.raises(Stopped):
+        wish.result(0)
+    assert jobs.ask("b", "other", lambda: 2).result(10) == 2  # the worker is free
+    with pytest.raises(Stopped):
+        jobs.ask("a", "key", lambda: 3).result(0)  # not before `again`
+    wish.again()
+    assert jobs.ask("a", "key", lambda: 3).result(10) == 3
+
+
+def test_a_stop_is_one_visitors_own_and_forgotten_with_the_next_wish():
+    jobs, gate = Jobs(kept=4), Event()
+
+    def work() -> int:
+        assert gate.wait(10)
+        return int(torch.ones(1)) + 1
+
+    one, same, other = (jobs.ask(session, "key", work) for session in ("a", "a more", "b"))
+    one.stop()
+    gate.set()
+    assert (other.result(10), same.result(10)) == (2, 2)  # b still wanted it
+    begun = Event()
+    one = jobs.ask("a", "long", spinning(begun))
+    jobs.ask("a more", "long", spinning(begun))
+    assert begun.wait(10)
+    one.stop()  # also where the visitor had asked for it under another name
+    jobs.ask("a", "next", lambda: 4).result(10)
+    assert jobs.ask("a", "long", lambda: 5).result(10) == 5
+
+
+def test_a_finished_job_can_not_be_stopped():
+    wish = Jobs(kept=2).ask("a", "key", lambda: 1)
+    assert wish.result(10) == 1
+    wish.stop()
+    assert wish.result(0) == 1
