@@ -206,3 +206,18 @@ def test_the_theme_follows_the_browser(page: Page, address: str):
     box(page).fill("causal")  # what is drawn next is drawn in the new theme
     expect(figure(page, "Block")).to_have_text("53.1 %")
     page.wait_for_function(f"e => ({corner})(e)[0] == 255", arg=drawn_map(page).element_handle())
+
+
+def test_a_drag_goes_by_the_tool_it_began_with(page: Page, address: str):
+    opened(page, work(address, "causal", q=1024, bq=64, bk=64))
+    settled(page)
+    page.mouse.move(*on_map(page, 0.25, 0.25))
+    page.mouse.down()
+    page.mouse.move(*on_map(page, 0.4, 0.4), steps=4)
+    page.get_by_text("Add", exact=True).dispatch_event("click")
+    expect(page.get_by_text(HINTS["add"])).to_be_visible()
+    settled(page)
+    page.mouse.move(*on_map(page, 0.5, 0.5), steps=4)
+    page.mouse.up()
+    expect(drawn_map(page)).to_have_attribute("data-view", "256,512,256,512")  # Zoom, nothing was added
+    expect(box(page)).to_have_value("causal")
