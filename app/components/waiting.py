@@ -42,7 +42,8 @@ def when_done(
     if not all(job.done() for job in jobs):
         with place.container():
             meanwhile()
-            note, button = st.empty(), st.empty()  # in no row: there a button is made anew whenever the words change
+            # Not in a row: there most clicks were lost, as if the button were made anew whenever the words change.
+            note, button = st.empty(), st.empty()
             begin, offered = time.monotonic(), False
             while not all(job.done() for job in jobs):
                 seconds = time.monotonic() - begin
