@@ -18,8 +18,8 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
 
-from .boxes import boxed, load_tile
-from .gluon_api import box_load, view
+from .boxes import boxed, first_row, load_own, load_tile, steps_of
+from .gluon_api import view
 from .masks import allowed_pairs
 from .outputs import clear, leave, raise_flag
 from .ring import next_slot
@@ -42,21 +42,13 @@ def _produce(boxes, rings, bars, masked_units, full_units, items, counts, kv_rat
         batch = gl.load(item)
         head = gl.load(item + 1)
         first = gl.load(item + 2)
-        for g in gl.static_range(2):
-            mine = own_slot * 2 + g
-            mbarrier.wait(own_free.index(mine), own_phase ^ 1)
-            mbarrier.expect(own_full.index(mine), 2 * 64 * D * 2)
-            box_load(a_box, [batch, head, first + g * 64, 0], own_full.index(mine), a_ring.index(mine))
-            box_load(b_box, [batch, head, first + g * 64, 0], own_full.index(mine), b_ring.index(mine))
+        load_own((a_box, b_box), (a_ring, b_ring), own_full, own_free, batch, head, first, own_slot, own_phase, D)
         own_slot, own_phase = next_slot(own_slot, own_phase, BUFFERS)
         for member in range(0, members):
             other = head * kv_ratio + member if BY_KEY else head // kv_ratio
             tiles = item + 4 + member * 4
-            masked_begin = gl.load(tiles) * STEPS
-            masked = gl.load(tiles + 1) * STEPS
-            full_begin = gl.load(tiles + 2) * STEPS
-            steps = masked + gl.load(tiles + 3) * STEPS
-            for j in range(0, steps):
+            masked_begin, masked, full_begin, full = steps_of(tiles, STEPS)
+            for j in range(0, masked + full):
                 mbarrier.wait(x_free.index(slot), phase ^ 1)
                 mbarrier.expect(x_full.index(slot), N * D * 2)
                 if j < masked:
@@ -113,7 +105,7 @@ def _fold_queries(k, v, q_ring, do_ring, bars, slot, phase, dk, dv, lse2, delta,
     zero = gl.zeros([64, N], gl.float32, S)
     n = gl.arange(0, N, layout=gl.SliceLayout(0, S))
     if GRANULE >= N:
-        row = gl.load(units + step // (GRANULE // N)) + step % (GRANULE // N) * N + n
+        row = first_row(units, step, N, GRANULE) + n
     else:
         row = gl.load(units + step * (N // GRANULE) + n // GRANULE) + n % GRANULE
     mbarrier.wait(x_full.index(slot), phase)
@@ -183,10 +175,7 @@ def _consume(
         if BY_KEY:
             for member in range(0, members):
                 tiles = item + 4 + member * 4
-                masked_begin = gl.load(tiles) * STEPS
-                masked = gl.load(tiles + 1) * STEPS
-                full_begin = gl.load(tiles + 2) * STEPS
-                full = gl.load(tiles + 3) * STEPS
+                masked_begin, masked, full_begin, full = steps_of(tiles, STEPS)
                 base = (batch * heads * kv_ratio + head * kv_ratio + member).to(gl.int64) * other_len
                 if MASKED:
                     for j in range(0, masked):
@@ -202,10 +191,7 @@ def _consume(
                         False, N, GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS, S, A)  # fmt: skip
                     slot, phase = next_slot(slot, phase, SLOTS)
         else:
-            masked_begin = gl.load(item + 4) * STEPS
-            masked = gl.load(item + 5) * STEPS
-            full_begin = gl.load(item + 6) * STEPS
-            full = gl.load(item + 7) * STEPS
+            masked_begin, masked, full_begin, full = steps_of(item + 4, STEPS)
             row = first + gl.arange(0, 64, layout=R)
             at = (batch * heads + head).to(gl.int64) * own_len + row
             lse = gl.load(lse2 + at, mask=row < own_len, other=float("inf"))

@@ -25,6 +25,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from .boxes import first_row, load_own, steps_of
 from .gluon_api import box_add, box_load, thread_barrier, view
 from .masks import allowed_pairs
 from .outputs import clear, leave, raise_flag
@@ -49,26 +50,18 @@ def _produce(boxes, rings, numbers, bars, masked_units, full_units, lse2, delta,
         batch = gl.load(item)
         kv_head = gl.load(item + 1)
         first = gl.load(item + 2)
-        for g in gl.static_range(2):
-            mine = own_slot * 2 + g
-            mbarrier.wait(own_free.index(mine), own_phase ^ 1)
-            mbarrier.expect(own_full.index(mine), 2 * 64 * D * 2)
-            box_load(k_box, [batch, kv_head, first + g * 64, 0], own_full.index(mine), k_ring.index(mine))
-            box_load(v_box, [batch, kv_head, first + g * 64, 0], own_full.index(mine), v_ring.index(mine))
+        load_own((k_box, v_box), (k_ring, v_ring), own_full, own_free, batch, kv_head, first, own_slot, own_phase, D)
         own_slot, own_phase = next_slot(own_slot, own_phase, BUFFERS)
         for member in range(0, kv_ratio):
             tiles = item + 4 + member * 4
-            masked_begin = gl.load(tiles) * STEPS
-            masked = gl.load(tiles + 1) * STEPS
-            full_begin = gl.load(tiles + 2) * STEPS
-            steps = masked + gl.load(tiles + 3) * STEPS
+            masked_begin, masked, full_begin, full = steps_of(tiles, STEPS)
             head = kv_head * kv_ratio + member
             base = (batch * kv_heads * kv_ratio + head).to(gl.int64) * q_len
-            for j in range(0, steps):
+            for j in range(0, masked + full):
                 if j < masked:
-                    row = _first_row(masked_units, masked_begin + j, N, GRANULE)
+                    row = first_row(masked_units, masked_begin + j, N, GRANULE)
                 else:
-                    row = _first_row(full_units, full_begin + j - masked, N, GRANULE)
+                    row = first_row(full_units, full_begin + j - masked, N, GRANULE)
                 # Loaded before the slot is free: what the loads take is hidden behind that wait.
                 rows = row + gl.arange(0, N, layout=L)
                 lse = gl.load(lse2 + base + rows, mask=rows < q_len, other=float("inf"))  # past the end p = 0
@@ -85,11 +78,6 @@ def _produce(boxes, rings, numbers, bars, masked_units, full_units, lse2, delta,
                 mbarrier.arrive(x_full.index(slot))
                 mbarrier.arrive(y_full.index(slot))
                 slot, phase = next_slot(slot, phase, SLOTS)
-
-
-@gluon.jit
-def _first_row(units, step, N: gl.constexpr, GRANULE: gl.constexpr):
-    return gl.load(units + step // (GRANULE // N)) + step % (GRANULE // N) * N
 
 
 @gluon.jit
@@ -123,7 +111,7 @@ def _fold(own, other, bars, extra, scores, more, slot, phase, parity, dk, dv, wa
     HALVES: gl.constexpr = N // 64  # 64 queries each; HALVES * PANELS is 2: one 64 x 64 part of dQ a consumer
     zero = gl.zeros([64, 64], gl.float32, S)
     base = slot * HALVES
-    row = _first_row(units, step, N, GRANULE)
+    row = first_row(units, step, N, GRANULE)
     s = warpgroup_mma_wait(0, deps=[scores])
     mbarrier.wait(y_full.index(slot), phase)
     weighted = warpgroup_mma(v, do_ring.index(base).permute([1, 0]), zero, use_acc=False, is_async=True)
@@ -232,10 +220,7 @@ def _consume(
         dv = gl.zeros([64, D], gl.float32, O)
         for member in range(0, kv_ratio):
             tiles = item + 4 + member * 4
-            masked_begin = gl.load(tiles) * STEPS
-            masked = gl.load(tiles + 1) * STEPS
-            full_begin = gl.load(tiles + 2) * STEPS
-            full = gl.load(tiles + 3) * STEPS
+            masked_begin, masked, full_begin, full = steps_of(tiles, STEPS)
             head = kv_head * kv_ratio + member
             left = masked + full
             mbarrier.wait(x_full.index(slot), phase, pred=left > 0)

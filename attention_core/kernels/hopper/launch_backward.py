@@ -18,7 +18,7 @@ from .backward import backward
 from .backward_adding import backward_adding, finish_queries
 from .launch import LOG2E, box, boxable, multiprocessors
 from .repair import repair_key, repair_parts, repair_query
-from .schedule import work_of
+from .schedule import Work, work_of
 
 SUMMED = NVMMASharedLayout(128, 32, 4)
 
@@ -161,17 +161,12 @@ def _stream(
     work = work_of(lists, batch, heads, ratio if by_key else 1)
     n = shape.rows
     streamed = (n, dim) if lists.granule >= n else (lists.granule, 64)
-    _, full_units, _, masked_units, low, high, bits, masks, _, _ = lists.walked
     launch(
         backward, min(multiprocessors(own.device), len(work.items)),
         *(box(x, 64, dim) for x in inputs[:2]), *(box(x, *streamed) for x in inputs[2:]),
         *(box(x, 64, dim) for x in outputs), *outputs, *parts, *rows,
-        full_units, masked_units, low, high, bits, masks, work.items, work.counts, scale * LOG2E, scale,
-        own_len, other_len, heads, ratio,
-        D=dim, N=n, GRANULE=lists.granule, STEPS=lists.tile // n, BLOCK_Q=lists.block_q, BLOCK_K=lists.block_k,
-        HAS_BITS=lists.has_bits, MASKED=masked_units.numel() > 0, SPLIT=lists.splits.shape[1] > 0, BY_KEY=by_key,
-        BUFFERS=shape.buffers, SLOTS=shape.slots, CONSUMER_REGISTERS=shape.consumer_registers,
-        PRODUCER_REGISTERS=shape.producer_registers, num_warps=4, maxnreg=168,
+        *_walked(lists, work), scale * LOG2E, scale, own_len, other_len, heads, ratio, BY_KEY=by_key,
+        **_built(lists, shape, dim),
     )  # fmt: skip
 
 
@@ -191,19 +186,31 @@ def _add(
     (batch, kv_heads, kv_len, dim), (heads, q_len) = k.shape, q.shape[1:3]
     work = work_of(lists, batch, kv_heads, heads // kv_heads)
     n = shape.rows
-    _, full_units, _, masked_units, low, high, bits, masks, _, _ = lists.walked
     launch(
         backward_adding, min(multiprocessors(q.device), len(work.items)),
         *(box(x, 64, dim) for x in inputs[:2]), *(box(x, n, dim) for x in inputs[2:]), box(dk, 64, dim),
         box(dv, 64, dim), TensorDescriptor(sums, list(sums.shape), list(sums.stride()), [1, 1, 64, 64], SUMMED),
         dk, dv, *parts, *rows,
-        full_units, masked_units, low, high, bits, masks, work.items, work.counts, scale * LOG2E, scale,
-        kv_len, q_len, kv_heads, heads // kv_heads,
-        D=dim, N=n, GRANULE=lists.granule, STEPS=lists.tile // n, BLOCK_Q=lists.block_q, BLOCK_K=lists.block_k,
-        HAS_BITS=lists.has_bits, MASKED=masked_units.numel() > 0, SPLIT=lists.splits.shape[1] > 0,
-        BUFFERS=shape.buffers, SLOTS=shape.slots, CONSUMER_REGISTERS=shape.consumer_registers,
-        PRODUCER_REGISTERS=shape.producer_registers, num_warps=4, maxnreg=168,
+        *_walked(lists, work), scale * LOG2E, scale, kv_len, q_len, kv_heads, heads // kv_heads,
+        **_built(lists, shape, dim),
     )  # fmt: skip
+
+
+def _walked(lists: TileLists, work: Work) -> tuple[Tensor, ...]:
+    """What either program walks."""
+    _, full_units, _, masked_units, low, high, bits, masks, _, _ = lists.walked
+    return full_units, masked_units, low, high, bits, masks, work.items, work.counts
+
+
+def _built(lists: TileLists, shape: Shape, dim: int) -> dict[str, int | bool]:
+    """What either program is compiled for."""
+    return {
+        "D": dim, "N": shape.rows, "GRANULE": lists.granule, "STEPS": lists.tile // shape.rows,
+        "BLOCK_Q": lists.block_q, "BLOCK_K": lists.block_k, "HAS_BITS": lists.has_bits,
+        "MASKED": lists.masked_units.numel() > 0, "SPLIT": lists.splits.shape[1] > 0,
+        "BUFFERS": shape.buffers, "SLOTS": shape.slots, "CONSUMER_REGISTERS": shape.consumer_registers,
+        "PRODUCER_REGISTERS": shape.producer_registers, "num_warps": 4, "maxnreg": 168,
+    }  # fmt: skip
 
 
 def _merge(
