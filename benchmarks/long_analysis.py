@@ -8,10 +8,7 @@ sink; time and memory don't depend on the values. Writes benchmarks/results/<dat
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
-import os
-import platform
 import time
 from pathlib import Path
 from typing import Any
@@ -22,7 +19,7 @@ import pattern_studio as ps
 from pattern_studio.capture import Capture, LayerCapture
 from pattern_studio.metrics import analyze, block_mass
 
-from .lowering import cpu
+from .where import stamp
 
 METRICS = ("recall", "output_error", "oracle")
 PATTERNS = ("causal & (window(1023, 0) | sink(64))", "causal & (strided(64) | window(127, 0))")
@@ -87,21 +84,12 @@ def main() -> None:
     options = parser.parse_args()
     device = torch.device(options.device)
     tokens = options.tokens or (131072 if device.type == "cuda" else 32768)
-    date = datetime.date.today().isoformat()
-    out = options.out or Path(__file__).parent / "results" / f"{date}-long-analysis-{device.type}.json"
+    machine = stamp(device)
+    out = options.out or Path(__file__).parent / "results" / f"{machine['date']}-long-analysis-{device.type}.json"
     capture = made_up(tokens, options.heads, options.kv_heads, options.dim).to(device)
     analyze(ps.causal, made_up(256, 1, 1, options.dim).to(device))  # whatever is loaded on first use
     values = {
-        "machine": {
-            "device": torch.cuda.get_device_name(device) if device.type == "cuda" else cpu(),
-            "cores": len(os.sched_getaffinity(0)),
-            "threads": torch.get_num_threads(),
-            "load": os.getloadavg()[0],
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "pattern_studio": ps.__version__,
-            "date": date,
-        },
+        "machine": machine,
         "tokens": tokens,
         "heads": options.heads,
         "kv_heads": options.kv_heads,

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import datetime
 import gc
 import json
-import os
-import platform
 import time
 import tracemalloc
 from collections.abc import Iterator
@@ -23,6 +20,7 @@ from torch.nn.attention.flex_attention import create_block_mask
 import pattern_studio as ps
 
 from .figure import log_log
+from .where import stamp
 
 MILLION = 2**20
 VIDEO = "grid(t=64, h=128, w=128)"
@@ -91,19 +89,10 @@ def main() -> None:
             rows.append(row)
             print(line(row), flush=True)
             lines.setdefault(row["case"].split(" at ")[0], []).append((row["length"], row["rows_s"]))
-    stamp = {
-        "cpu": cpu(),
-        "cores": len(os.sched_getaffinity(0)),
-        "load": os.getloadavg()[0],
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "torch": torch.__version__,
-        "pattern_studio": ps.__version__,
-        "date": datetime.date.today().isoformat(),
-    }
-    out = options.out or Path(__file__).parent / "results" / f"{stamp['date']}-lowering.json"
+    machine = stamp(torch.device("cpu"))
+    out = options.out or Path(__file__).parent / "results" / f"{machine['date']}-lowering.json"
     out.parent.mkdir(exist_ok=True)
-    out.write_text(json.dumps({"machine": stamp, "rows": rows}, indent=1) + "\n")
+    out.write_text(json.dumps({"machine": machine, "rows": rows}, indent=1) + "\n")
     if options.only in "create_block_mask":
         figure = log_log(f"Lowering {WINDOW}, block 128", "tokens", "seconds", lines)
         out.with_suffix(".svg").write_text(figure)
@@ -207,14 +196,6 @@ def line(row: dict) -> str:
         f"{row['case']:30} {row['length']:9} {block:>6} {row['rows_s']:7.2f} {row['rows_cpu_s']:7.2f} {transpose:>11} "
         f"{peak:>8} {row['runs']:9}"
     )
-
-
-def cpu() -> str:
-    """The processor's model name."""
-    for told in Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else ():
-        if told.startswith("model name"):
-            return told.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()
 
 
 if __name__ == "__main__":

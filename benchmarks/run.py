@@ -27,6 +27,7 @@ from .cases import Case, grid
 
 PRODUCTS = {"forward": 4, "backward": 10, "end_to_end": 14, "plan": 0}  # floating-point operations a pair and dim
 AHEAD = 4_000_000  # clock cycles, about 2 ms, by which the card is held up so that the host gets ahead of it
+OURS = ("ours", "hopper", "hopper_deterministic")
 DENSE = ("fa4_dense", "sdpa_cudnn", "sdpa_flash")
 
 
@@ -84,7 +85,10 @@ def run_case(case: Case, arms: list[str], repeats: int, dense_done: set[tuple]) 
             if name not in DENSE or str(case.pattern) == "causal":
                 _gate(name, case, layout, inputs[0], out)
             out.backward(torch.randn_like(out))
-        except (ps.StudioError, RuntimeError, ImportError, NotImplementedError, ValueError, TypeError) as error:
+        except Exception as error:
+            # A peer may refuse a cell by any error of its own, and is then not timed. Ours may refuse, not fail.
+            if name in OURS and not isinstance(error, ps.StudioError):
+                raise
             print(f"{case.name:28} S{case.length} D{case.dim} {name}: {str(error).splitlines()[0][:90]}", flush=True)
             continue
         if name in DENSE:

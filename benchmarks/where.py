@@ -16,8 +16,6 @@ import torch
 
 import pattern_studio as ps
 
-from .lowering import cpu
-
 JARGON = Path("/usr/share/doc/jargon-text/jargon.txt.gz")
 
 
@@ -52,6 +50,14 @@ def stamp(device: torch.device) -> dict[str, Any]:
         "pattern_studio": ps.__version__,
         "date": datetime.date.today().isoformat(),
     }
+
+
+def cpu() -> str:
+    """The processor's model name."""
+    for told in Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else ():
+        if told.startswith("model name"):
+            return told.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
 
 
 class Clock:

@@ -30,7 +30,7 @@ TOLERANCE = 2e-2  # of gradients' checksums: sums of squares of half-precision v
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run all cases that the time allows; returns 1 where a group computed something else than one device."""
+    """Run all cases that the time allows; returns 1 where a group failed or computed something else than one device."""
     options = _options(argv)
     run = Run(options)
     try:
@@ -39,7 +39,7 @@ def main(argv: list[str] | None = None) -> int:
         run.close()
     print(f"\n{HEAD}")
     print("\n".join(line(row) for row in run.rows))
-    return int(bool(run.wrong))
+    return int(bool(run.wrong or run.failed))
 
 
 class Run:
@@ -56,6 +56,7 @@ class Run:
         self.rows: list[dict] = []
         self.alone: dict[tuple[str, int], tuple[dict[str, float], list[float]]] = {}  # milliseconds, checksums
         self.notes: list[str] = []
+        self.failed: set[tuple[str, int]] = set()  # cases that raised or hung, on so many ranks
         self.wrong: set[int] = set()
         self.equal: list[dict] = []
         self.stamp = {
@@ -108,6 +109,7 @@ class Run:
             if found is None:
                 self.wrong.add(size)
                 return
+            self.failed.discard((name, size))
             worst = {name: max(one[name] for one in found) for name in found[0]}
             self.equal.append({"case": case.name, "pattern": case.text, "ranks": size, "errors": worst})
             told = ", ".join(f"{name} {error:.1e}" for name, error in worst.items())
@@ -124,6 +126,7 @@ class Run:
             found = self._group(size).ask(function, *arguments, limit=min(self.options.limit, left))
         except CaseError as error:
             self._note(f"{name}, {size} ranks: {error}")
+            self.failed.add((name, size))
             self.groups.pop(size).close(0.1)  # its ranks may wait for one another
             return None
         print(f"  ({name}, {size} ranks: {time.monotonic() - begin:.1f} s with all preparation)", flush=True)

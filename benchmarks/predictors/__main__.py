@@ -54,14 +54,12 @@ def row(study: Study, candidate: Candidate) -> dict[str, Any]:
 
 
 def by_layer(report: Report) -> dict[str, Any]:
-    """What predictors weigh: each layer's output error, and of its heads error, cosine and recall, to four digits."""
+    """What predictors weigh: each layer's output error, and of its heads cosine and recall, to four digits."""
     heads = {
         name: [[round(read(head), 4) for head in layer.heads] for layer in report.layers]
         for name, read in (
-            ("error", lambda head: head.output_error.rel_l2),
             ("cosine", lambda head: head.output_error.cosine or 0.0),
             ("recall", lambda head: head.recall.mean),
-            ("recall_p1", lambda head: head.recall.p1),
         )
     }
     errors = [layer.output_error for layer in report.layers if layer.output_error]
@@ -175,7 +173,9 @@ def join(parts: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _write(out: Path, values: dict[str, Any]) -> None:
     out.parent.mkdir(exist_ok=True)
-    out.write_text(json.dumps(values, indent=1, allow_nan=False) + "\n")
+    study = json.dumps({name: value for name, value in values.items() if name != "rows"}, allow_nan=False)
+    rows = ",\n".join(json.dumps(one, allow_nan=False) for one in values["rows"])  # a line each
+    out.write_text(f'{study[:-1]}, "rows": [\n{rows}\n]}}\n')
 
 
 if __name__ == "__main__":
