@@ -79,44 +79,33 @@ def layer_sensitivity(
             f"expected a text on which {pattern} changes the output of every layer, got one of {len(ids)} tokens "
             "where it does not; take a longer text"
         )
-    moved = (_losses_moved if capture.causal else _embedding_moved)(model, ids, pattern, list(capture.layers), progress)
+    moved_by = _loss_moved(model, ids, pattern) if capture.causal else _embedding_moved(model, ids, pattern)
+    moved = []
+    for layer in capture.layers:
+        if progress is not None:
+            progress(f"layer {layer} alone")
+        moved.append(moved_by(layer))
     minds = [far / reference for far, reference in zip(moved, turned, strict=True)]
     return tuple(float(f"{weight / sum(minds):.4g}") for weight in minds)  # the rest differs from machine to machine
 
 
-def _losses_moved(
-    model: PreTrainedModel,
-    ids: Sequence[int],
-    pattern: Pattern,
-    layers: list[int],
-    progress: Callable[[str], None] | None,
-) -> list[float]:
+def _loss_moved(model: PreTrainedModel, ids: Sequence[int], pattern: Pattern) -> Callable[[int], float]:
+    """Mean squared change of the next-token losses when one layer alone has the pattern."""
     from .loss import position_losses
 
     dense = position_losses(model, ids, pattern, layers=[])
-    found = []
-    for layer in layers:
-        if progress is not None:
-            progress(f"layer {layer} alone")
-        found.append(float((position_losses(model, ids, pattern, layers=[layer]) - dense).square().mean()))
-    return found
+    return lambda layer: float((position_losses(model, ids, pattern, layers=[layer]) - dense).square().mean())
 
 
-def _embedding_moved(
-    model: PreTrainedModel,
-    ids: Sequence[int],
-    pattern: Pattern,
-    layers: list[int],
-    progress: Callable[[str], None] | None,
-) -> list[float]:
+def _embedding_moved(model: PreTrainedModel, ids: Sequence[int], pattern: Pattern) -> Callable[[int], float]:
+    """1 - cosine between the embedding and that of the model when one layer alone has the pattern."""
     from .embedding import embed
 
     dense = embed(model, [ids])
-    found = []
-    for layer in layers:
-        if progress is not None:
-            progress(f"layer {layer} alone")
-        count = model.config.get_text_config().num_hidden_layers
+    count = model.config.get_text_config().num_hidden_layers
+
+    def moved(layer: int) -> float:
         alone = PRIMITIVES["layers"]({n: pattern if n == layer else PRIMITIVES["dense"] for n in range(count)})
-        found.append(float((dense - embed(model, [ids], alone)).square().sum() / 2))  # of unit vectors: 1 - cosine
-    return found
+        return float((dense - embed(model, [ids], alone)).square().sum() / 2)  # of unit vectors: 1 - cosine
+
+    return moved
