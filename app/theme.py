@@ -98,7 +98,10 @@ label [data-testid="stTooltipIcon"] { opacity: 0.3; }
 /* A form that has gone would else stand beside the new one until everything below is drawn. */
 .st-key-family-form [data-stale="true"] { animation: ps-leave 0s 0.6s forwards; }
 @keyframes ps-leave { to { visibility: hidden; } }
-.st-key-quality-old { opacity: 0.4; }
+.st-key-quality:has(.ps-waits) [data-testid="stMetric"] { opacity: 0.4; }
+/* Stop stands over the free end of the line that says what is measured: nothing moves when it comes and goes. */
+.st-key-quality { position: relative; }
+.st-key-quality [class*="st-key-Stop"] { position: absolute; right: 0; bottom: -4px; width: auto; }
 
 .ps-map-words { font-size: 13px; line-height: 21px; color: var(--ps-quiet); text-align: center; margin-top: -6px; }
 .ps-map-words span { margin: 0 8px; white-space: nowrap; }

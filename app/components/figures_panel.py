@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from html import escape
-from typing import TYPE_CHECKING
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from pattern_studio import BlockLayout
 from pattern_studio.metrics import LayoutStats
@@ -17,6 +20,7 @@ if TYPE_CHECKING:  # it needs torch, which no page waits for
     from pattern_studio.metrics.report import Figures
 
 COLUMNS = 3
+Figure = tuple[str, str, str]  # label, value, help
 
 
 def render(layout: BlockLayout, stats: LayoutStats) -> None:
@@ -83,57 +87,78 @@ def render(layout: BlockLayout, stats: LayoutStats) -> None:
     )
 
 
-def quality(report: Figures, columns: int = COLUMNS) -> None:
-    """Draw what the pattern keeps of a real model's attention, in rows of `columns` figures."""
-    recall, error = report.recall, report.output_error
-    assert recall is not None  # compute.QUALITY asks for these
-    assert error is not None
-    weighted = "weighted_damage" in report.figures
-    costs = (
+def quality(
+    report: Figures | None, columns: int = COLUMNS, drawn: Sequence[DeltaGenerator] = ()
+) -> list[DeltaGenerator]:
+    """Draw what the pattern keeps of a real model's attention, in rows of `columns` figures; return their places.
+
+    Given such places it draws there, so that nothing jumps; without a report each figure says that it is waited for.
+    """
+    rows = ((*_costs(report), *_possible(report)), _kept(report))
+    if columns <= COLUMNS:
+        rows = (_costs(report), _kept(report), _possible(report))
+    if not drawn:
+        return [place for row in rows for place in _row(*row, columns=columns)]
+    for place, (label, value, text) in zip(drawn, chain(*rows), strict=True):
+        place.metric(label, value, help=text)
+    return list(drawn)
+
+
+def _costs(report: Figures | None) -> tuple[Figure, ...]:
+    weighted = report is not None and "weighted_damage" in report.figures
+    return (
         (
             "Damage",
-            numbers.fraction(report.weighted_damage if weighted else report.damage),
+            _told(report, lambda r: numbers.fraction(r.weighted_damage if weighted else r.damage)),
             described("weighted_damage" if weighted else "damage"),
         ),
         (
             "Output error",
-            numbers.fraction(error.rel_l2),
+            _told(report, lambda r: numbers.fraction(r.output_error.rel_l2)),
             "|o - o_pattern| / |o| in the L2 norm, against dense attention's output. 0 is best.",
         ),
     )
-    kept = (
+
+
+def _kept(report: Figures | None) -> tuple[Figure, ...]:
+    return (
         (
             "Recall, mean",
-            numbers.percent(recall.mean),
+            _told(report, lambda r: numbers.percent(r.recall.mean)),
             "Mass recall: softmax probability of dense attention that the pattern keeps, mean over all rows, heads and "
             "layers: exp(LSE of the pattern - LSE of dense). 100 % loses nothing.",
         ),
         (
             "Recall, p1",
-            numbers.percent(recall.p1),
+            _told(report, lambda r: numbers.percent(r.recall.p1)),
             "The 1st percentile over rows: one row in a hundred keeps less than this. A high mean can hide it.",
         ),
         (
             "Recall, min",
-            numbers.percent(recall.min),
+            _told(report, lambda r: numbers.percent(r.recall.min)),
             "The row that loses most. The Quality page names it.",
         ),
     )
-    possible = (
+
+
+def _possible(report: Figures | None) -> tuple[Figure, ...]:
+    return (
         (
             "Oracle recall",
-            numbers.percent(report.oracle_recall),
+            _told(report, lambda r: numbers.percent(r.oracle_recall)),
             "Mean recall of the best tiles, chosen with the answer known, for the same number of active tiles. "
             "No pattern with this block budget keeps more.",
         ),
         (
             "Regret",
-            numbers.percent(report.regret),
+            _told(report, lambda r: numbers.percent(r.regret)),
             "Oracle recall - recall: what a better choice of equally many tiles could still gain. 0 is best.",
         ),
     )
-    for row in ((*costs, *possible), kept) if columns > COLUMNS else (costs, kept, possible):
-        _row(*row, columns=columns)
+
+
+def _told(report: Figures | None, value: Callable[[Any], str]) -> str:
+    return "…" if report is None else value(report)  # compute.QUALITY asks for recall, its oracle and output error
 
 
 def group(title: str, note: str = "", first: bool = False) -> None:
@@ -142,7 +167,9 @@ def group(title: str, note: str = "", first: bool = False) -> None:
     st.html(f'<div class="ps-group{" first" if first else ""}">{escape(title)}{tail}</div>')
 
 
-def _row(*figures: tuple[str, str, str], columns: int = COLUMNS) -> None:
+def _row(*figures: Figure, columns: int = COLUMNS) -> list[DeltaGenerator]:
     # A row of fewer figures leaves columns empty, so that rows line up.
-    for column, (label, value, text) in zip(st.columns(columns, gap="small"), figures, strict=False):
+    return [
         column.metric(label, value, help=text)
+        for column, (label, value, text) in zip(st.columns(columns, gap="small"), figures, strict=False)
+    ]

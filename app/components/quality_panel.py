@@ -11,29 +11,25 @@ from ..session import visitor
 from ..state import State
 from ..work import document_lengths
 from . import figures_panel
-from .waiting import when_done
+from .waiting import awaited
 
-_LAST = "last report"  # shown faintly while the next one is measured, so that nothing jumps
+_DONE = "Measured exactly, every row of every head."
+_OLDER, _NOTHING = "Faint is what was measured before.", "Nothing was changed."
+_LAST = "last report"  # shown faintly while the next one is measured
 
 
 def render(state: State) -> None:
-    """Draw the figures, or the last ones faintly while new ones are measured."""
+    """Draw the figures, the last ones faintly while new ones are measured: always in the same places."""
     figures_panel.group("Quality", captures.chosen().title)
     docs = document_lengths(state.shown.docs)
     job = compute.quality_job(visitor(), state.pattern, state.shown.block, docs)
-    when_done([job], _show, "Measuring the pattern on the capture …", _last)
-
-
-def _show(report: Report) -> None:
-    st.session_state[_LAST] = report
+    measured = job.done() and not job.cancelled() and job.exception() is None
+    if measured:
+        st.session_state[_LAST] = job.result()
+    last: Report | None = st.session_state.get(_LAST)
     with st.container(gap="xsmall", key="quality"):
-        figures_panel.quality(report)
-    st.html('<div class="ps-note">Measured exactly, every row of every head.</div>')
-
-
-def _last() -> bool:
-    report = st.session_state.get(_LAST)
-    if report is not None:
-        with st.container(gap="xsmall", key="quality-old"):
-            figures_panel.quality(report)
-    return report is not None
+        places = figures_panel.quality(last)
+        told = awaited([job], "Measuring the pattern on the capture …", _DONE, _OLDER if last else _NOTHING)
+        if told and not measured:
+            [st.session_state[_LAST]] = told
+            figures_panel.quality(told[0], drawn=places)

@@ -17,50 +17,66 @@ from ..jobs import Wish
 from ..tasks import Stopped
 
 POLL = 0.1  # seconds between looks, and the longest that a visitor's next action waits for this page to give way
+WAITS = "ps-waits"  # marks a line beside figures that are not this pattern's, or not yet
 LONG = 1.0  # seconds after which a Stop is offered: before that it would only flicker
 
 
-def when_done(
-    jobs: Sequence[Future[Any]], show: Callable[..., None], waiting: str, meanwhile: Callable[[], bool] = lambda: False
-) -> None:
-    """Call `show` with the results, here; until they are there, draw `meanwhile` and say `waiting`.
+def when_done(jobs: Sequence[Future[Any]], show: Callable[..., None], waiting: str) -> None:
+    """Call `show` with the results, here; until they are there, say `waiting`. As `awaited`: last on a page."""
+    place = st.empty()
+    with place.container():
+        results = awaited(jobs, waiting)
+    if results is not None:
+        with place.container():
+            show(*results)
 
-    What takes long can be stopped; what `meanwhile` draws, and says by True that it did, then stays.
+
+def awaited(
+    jobs: Sequence[Future[Any]], waiting: str, done: str = "", older: str = "Nothing was changed."
+) -> list[Any] | None:
+    """The results, or None; a line here says `waiting`, and `done` at the end. What takes long can be stopped.
+
+    `older` tells a visitor who stopped it what the page then shows.
 
     Call it last on a page. It does wait, but every word of it is a point where Streamlit lets the visitor's next
     action overtake: nothing is blocked. (A fragment on a timer would not wait; its runs can swallow a click that
     comes at the same moment.)
     """
-    place, wishes = st.empty(), [job for job in jobs if isinstance(job, Wish)]
+    wishes = [job for job in jobs if isinstance(job, Wish)]
     if any(wish.stopped for wish in wishes):
-        with place.container():
-            older = " Faint is what was measured before." if meanwhile() else " Nothing was changed."
-            with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-                st.html(f'<div class="ps-note" role="status">Stopped before it was done.{older}</div>', width="content")
-                _button(st.empty(), "Begin again", waiting, lambda: [wish.again() for wish in wishes])
-        return
-    if not all(job.done() for job in jobs):
-        with place.container():
-            meanwhile()
-            # Not in a row: there most clicks were lost, as if the button were made anew whenever the words change.
-            note, button = st.empty(), st.empty()
-            begin, offered = time.monotonic(), False
-            while not all(job.done() for job in jobs):
-                seconds = time.monotonic() - begin
-                note.html(f'<div class="ps-note" role="status">{escape(waiting)} {seconds:.0f} s</div>')
-                if seconds > LONG and not offered:
-                    offered = True
-                    _button(button, "Stop", waiting, lambda: [wish.stop() for wish in wishes])
-                time.sleep(POLL)
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            st.html(_line(f"Stopped before it was done. {older}", WAITS), width="content")
+            _button(st.empty(), "Begin again", waiting, lambda: [wish.again() for wish in wishes])
+        return None
+    ready = all(job.done() for job in jobs)
+    words = done if ready else waiting
+    # Words at once where there will be some: were the line emptied first, all below would move up for a frame.
+    note = st.html(_line(words, "" if ready else WAITS)) if words else st.empty()
+    # Not in a row: there most clicks were lost, as if the button were made anew whenever the words change.
+    button, begin, offered = st.empty(), time.monotonic(), False
+    while not all(job.done() for job in jobs):
+        seconds = time.monotonic() - begin
+        note.html(_line(f"{waiting} {seconds:.0f} s", WAITS))
+        if seconds > LONG and not offered:
+            offered = True
+            _button(button, "Stop", waiting, lambda: [wish.stop() for wish in wishes])
+        time.sleep(POLL)
+    if offered:
+        button.empty()
     try:
         results = [job.result() for job in jobs]
     except (CancelledError, Stopped):  # given up for what this visitor did next, whose page this no longer is
-        return
+        return None
     except StudioError as error:
-        place.html(f'<div class="ps-note" role="alert">Not measured on this capture: {escape(str(error)[:400])}</div>')
-        return
-    with place.container():
-        show(*results)
+        note.html(_line(f"Not measured on this capture: {str(error)[:400]}", role="alert"))
+        return None
+    if not ready and done:
+        note.html(_line(done))
+    return results
+
+
+def _line(words: str, more: str = "", role: str = "status") -> str:
+    return f'<div class="ps-note {more}" role="{role}">{escape(words)}</div>'
 
 
 def _button(place: DeltaGenerator, label: str, waiting: str, clicked: Callable[[], Any]) -> None:

@@ -21,7 +21,7 @@ def test_a_long_measurement_is_stopped_and_the_page_goes_on(page: Page, address:
         expect(page.get_by_text("Stopped before it was done.")).to_be_visible()
         settled(page)
         expect(box(page)).to_have_value(LONG)
-        expect(figure(page, "Recall, mean")).to_have_count(0)
+        expect(figure(page, "Recall, mean")).to_have_text("…")  # no number
         page.get_by_role("button", name="Begin again").click()
     box(page).fill("causal")  # another pattern is measured without being asked twice
     expect(figure(page, "Recall, mean")).to_have_text("100 %")

@@ -24,4 +24,4 @@ def test_the_file(tmp_path):
     assert values["rows"][1]["oracle_recall"] == report.oracle_recall
     assert values["block_mass"]["shape"] == [2, 5, 5]
     assert 0 < values["rows"][0]["host_peak_mb"] < 8000
-    assert {"device", "torch", "date"} <= set(values["machine"])
+    assert {"kind", "cpu", "torch", "date"} <= set(values["machine"])
