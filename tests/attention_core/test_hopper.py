@@ -13,7 +13,7 @@ from attention_core import Plan, block_sparse_attention, plan
 from attention_core.kernels import reference
 from attention_core.kernels.hopper import serves
 from attention_core.kernels.hopper.schedule import work_of
-from benchmarks import hopper_first_run
+from benchmarks import hopper_variants
 from benchmarks.hopper_cells import CELLS, adding, errors, limit
 
 CUDA = torch.cuda.is_available()
@@ -228,7 +228,7 @@ def test_which_backward_is_the_portable_kernels(block, by_key, reason):
 
 
 def test_a_job_that_does_not_end_costs_only_its_own_time():
-    found = hopper_first_run._child({"kind": "cell", "cell": "full", "dim": 64}, dict(os.environ), 0.2)
+    found = hopper_variants._child({"kind": "cell", "cell": "full", "dim": 64}, dict(os.environ), 0.2)
     assert found == {"ok": False, "error": "no end after 0 s: a hang, or a slow compiler"}
 
 
@@ -241,9 +241,9 @@ def test_the_cells_hold_for_plain_torch(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "length", "block_k"), [x for x in hopper_first_run.TIMED if x[1] == 8192 or "1023" in x[0]]
+    ("name", "length", "block_k"), [x for x in hopper_variants.TIMED if x[1] == 8192 or "1023" in x[0]]
 )
 def test_timed_cells_can_be_made(name, length, block_k):
-    case = hopper_first_run._case(name, length, 64, block_k)
+    case = hopper_variants._case(name, length, 64, block_k)
     assert (case.name, case.length, case.kv_heads, case.block) == (name, length, 16, (128, block_k))
     assert case.layout().tile_pairs > 0

@@ -6,9 +6,13 @@ while tiles of Q and dO stream through rings; dK and dV are summed in registers,
     S' = K Q',  dP' = V dO',  P = exp2(S - lse),  dS' = P' (dP' - delta),  dV += P' dO,  dK += dS' Q
 
 What is new is dQ = dS K. It needs the keys of both consumers, so dS' goes through shared memory (two buffers,
-one meeting of the consumers a tile), each consumer multiplies one half of the tile's rows or columns, and the
-copy engine adds that to a float32 sum in global memory. backward.py computes S and dP twice instead, and its
-results are bitwise repeatable. Sums of 64 x 64 keep the registers of both consumers under their limit.
+one meeting of the consumers a tile), each consumer multiplies one half of the tile's rows or columns, and adds
+that to a float32 sum in global memory. backward.py computes S and dP twice instead, and its results are bitwise
+repeatable. Sums of 64 x 64 keep the registers of both consumers under their limit.
+
+The sums stand in the order of the registers that hold them (`in_register_order`): 4 neighbouring numbers a thread,
+512 bytes a warp. So they pass shared memory without bank conflicts on their way to the copy engine, or need not
+pass it at all (ENGINE off): then the threads add them by themselves, 16 bytes an instruction.
 """
 
 # ruff: noqa: N803 - upper-case arguments are compile-time constants, as is the custom in Triton
@@ -95,18 +99,30 @@ def _weights(s, numbers, slot, half, walked, step, first, q_len, scale, MASKED: 
 
 
 @gluon.jit
-def _fold(own, other, bars, extra, scores, more, slot, phase, parity, dk, dv, walked, units, step, batch, head, first,
-          q_len, scale, GROUP: gl.constexpr, MASKED: gl.constexpr, SLOTS: gl.constexpr, N: gl.constexpr,
-          D: gl.constexpr, GRANULE: gl.constexpr, BLOCK_Q: gl.constexpr, BLOCK_K: gl.constexpr,
+def _in_register_order(x):
+    """A part [64, 64] of the sums, in the layout of a product, as [128, 32]: what memory holds, in its order.
+
+    Of the bits of a product's row and column a thread of a warpgroup has [warp, -, lane // 4] and [-, -, lane % 4, -]:
+    the row's free bit comes first, then two bits of the column, the thread, and last two bits of the column.
+    """
+    x = gl.reshape(x, [4, 2, 8, 4, 2, 4, 2])
+    return gl.reshape(gl.permute(x, [1, 3, 0, 2, 5, 4, 6]), [128, 32])
+
+
+@gluon.jit
+def _fold(own, other, bars, extra, scores, more, slot, phase, parity, dk, dv, walked, units, step, head_rows, first,
+          q_len, scale, ENGINE: gl.constexpr, GROUP: gl.constexpr, MASKED: gl.constexpr, SLOTS: gl.constexpr,
+          N: gl.constexpr, D: gl.constexpr, GRANULE: gl.constexpr, BLOCK_Q: gl.constexpr, BLOCK_K: gl.constexpr,
           HAS_BITS: gl.constexpr, S: gl.constexpr, A: gl.constexpr):  # fmt: skip
     """Add one tile of queries to dK (without the scale) and dV, [64, D] each, and to dQ in global memory.
 
     The scores of its first 64 queries are on their way, those of the next tile's are when it returns.
     """
-    k, v, k_panels, mine = own
+    k_left, v_left, k_panels, mine = own
     q_ring, do_ring, lse_ring, delta_ring = other
     x_full, x_free, y_full, y_free = bars
-    ds_ring, stage, stage_boxed, dq_box = extra
+    ds_ring, stage, sums, sum_box = extra
+    half: gl.constexpr = ds_ring.dtype
     PANELS: gl.constexpr = D // 64  # a row is PANELS times 128 bytes of swizzled memory
     HALVES: gl.constexpr = N // 64  # 64 queries each; HALVES * PANELS is 2: one 64 x 64 part of dQ a consumer
     zero = gl.zeros([64, 64], gl.float32, S)
@@ -114,35 +130,35 @@ def _fold(own, other, bars, extra, scores, more, slot, phase, parity, dk, dv, wa
     row = first_row(units, step, N, GRANULE)
     s = warpgroup_mma_wait(0, deps=[scores])
     mbarrier.wait(y_full.index(slot), phase)
-    weighted = warpgroup_mma(v, do_ring.index(base).permute([1, 0]), zero, use_acc=False, is_async=True)
+    weighted = warpgroup_mma(v_left, do_ring.index(base).permute([1, 0]), zero, use_acc=False, is_async=True)
     if HALVES == 2:
-        scores = warpgroup_mma(k, q_ring.index(base + 1).permute([1, 0]), zero, use_acc=False, is_async=True)
+        scores = warpgroup_mma(k_left, q_ring.index(base + 1).permute([1, 0]), zero, use_acc=False, is_async=True)
     p = _weights(
         s, lse_ring, slot, 0, walked, step, first, q_len, scale, MASKED, N, GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS, S
     )
-    p_half = gl.convert_layout(p.to(k.dtype), A)
+    p_half = gl.convert_layout(p.to(half), A)
     dv = warpgroup_mma(p_half, do_ring.index(base), dv, is_async=True)
     dp = warpgroup_mma_wait(HALVES, deps=[weighted])
     ds = p * (dp - delta_ring.index(base).load(gl.SliceLayout(0, S))[None, :])
     if MASKED:
         ds = gl.where(p == 0, 0.0, ds)
-    ds = ds.to(k.dtype)
+    ds = ds.to(half)
     ds_ring.index((parity * 2 + GROUP) * HALVES).store(ds)
     ds_half = gl.convert_layout(ds, A)
     dk = warpgroup_mma(ds_half, q_ring.index(base), dk, is_async=True)
     if HALVES == 2:
-        weighted = warpgroup_mma(v, do_ring.index(base + 1).permute([1, 0]), zero, use_acc=False, is_async=True)
+        weighted = warpgroup_mma(v_left, do_ring.index(base + 1).permute([1, 0]), zero, use_acc=False, is_async=True)
         s = warpgroup_mma_wait(3, deps=[scores])
         p = _weights(
             s, lse_ring, slot, 1, walked, step, first, q_len, scale, MASKED, N, GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS, S
         )
-        p_more = gl.convert_layout(p.to(k.dtype), A)
+        p_more = gl.convert_layout(p.to(half), A)
         dv = warpgroup_mma(p_more, do_ring.index(base + 1), dv, is_async=True)
         dp = warpgroup_mma_wait(1, deps=[weighted])
         ds = p * (dp - delta_ring.index(base + 1).load(gl.SliceLayout(0, S))[None, :])
         if MASKED:
             ds = gl.where(p == 0, 0.0, ds)
-        ds = ds.to(k.dtype)
+        ds = ds.to(half)
         ds_ring.index((parity * 2 + GROUP) * HALVES + 1).store(ds)
         ds_more = gl.convert_layout(ds, A)
         dk = warpgroup_mma(ds_more, q_ring.index(base + 1), dk, is_async=True)
@@ -159,7 +175,7 @@ def _fold(own, other, bars, extra, scores, more, slot, phase, parity, dk, dv, wa
         dq = warpgroup_mma(left, right, dq, use_acc=g > 0, is_async=True)
     later, later_phase = next_slot(slot, phase, SLOTS)
     mbarrier.wait(x_full.index(later), later_phase, pred=more)
-    ahead = warpgroup_mma(k, q_ring.index(later * HALVES).permute([1, 0]), zero, use_acc=False, is_async=True)
+    ahead = warpgroup_mma(k_left, q_ring.index(later * HALVES).permute([1, 0]), zero, use_acc=False, is_async=True)
     if HALVES == 2:
         dv, dk, dq, p_half, ds_half, p_more, ds_more = warpgroup_mma_wait(
             1, deps=[dv, dk, dq, p_half, ds_half, p_more, ds_more]
@@ -168,18 +184,26 @@ def _fold(own, other, bars, extra, scores, more, slot, phase, parity, dk, dv, wa
         dq = warpgroup_mma_wait(1, deps=[dq])
     mbarrier.arrive(x_free.index(slot))
     mbarrier.arrive(y_free.index(slot))
-    tma.store_wait(0)
-    stage.index(GROUP).store(dq)
-    fence_async_shared()
-    box_add(dq_box, [batch, head, row + GROUP % HALVES * 64, GROUP % PANELS * 64], stage_boxed.index(GROUP))
+    part = ((head_rows + row) // 64 + GROUP % HALVES) * PANELS + GROUP % PANELS
+    if ENGINE:
+        tma.store_wait(0)
+        stage.index(GROUP).store(_in_register_order(dq))
+        fence_async_shared()
+        box_add(sum_box, [part * 128, 0], stage.index(GROUP))
+    else:
+        W: gl.constexpr = gl.BlockedLayout([1, 4], [4, 8], [4, 1], [1, 0])
+        number = gl.arange(0, 128, layout=gl.SliceLayout(1, W))[:, None] * 32
+        number += gl.arange(0, 32, layout=gl.SliceLayout(0, W))[None, :]
+        ordered = gl.convert_layout(_in_register_order(dq), W, assert_trivial=True)
+        gl.atomic_add(sums + part.to(gl.int64) * 4096 + number, ordered, sem="relaxed")
     return dk, dv, ahead
 
 
 @gluon.jit
 def _consume(
-    common, GROUP: gl.constexpr, BUFFERS: gl.constexpr, SLOTS: gl.constexpr, N: gl.constexpr, GRANULE: gl.constexpr,
-    STEPS: gl.constexpr, D: gl.constexpr, BLOCK_Q: gl.constexpr, BLOCK_K: gl.constexpr, HAS_BITS: gl.constexpr,
-    MASKED: gl.constexpr, SPLIT: gl.constexpr,
+    common, ENGINE: gl.constexpr, IN_REGISTERS: gl.constexpr, GROUP: gl.constexpr, BUFFERS: gl.constexpr,
+    SLOTS: gl.constexpr, N: gl.constexpr, GRANULE: gl.constexpr, STEPS: gl.constexpr, D: gl.constexpr, BLOCK_Q: gl.constexpr,
+    BLOCK_K: gl.constexpr, HAS_BITS: gl.constexpr, MASKED: gl.constexpr, SPLIT: gl.constexpr,
 ):  # fmt: skip
     (out_boxes, rings, numbers, own_boxed, bars, extra, k_panels, walked, full_units, results, items, counts, scale2,
      scale, kv_len, q_len, kv_heads, kv_ratio, flag) = common  # fmt: skip
@@ -215,32 +239,36 @@ def _consume(
         # Both halves of K are read for dQ.
         mbarrier.wait(own_full.index(own_slot * 2), own_phase)
         mbarrier.wait(own_full.index(own_slot * 2 + 1), own_phase)
-        own = (k_ring.index(mine), v_ring.index(mine), k_panels, own_slot * 2)
+        K: gl.constexpr = gl.DotOperandLayout(0, S, 2)
+        k_left = k_ring.index(mine).load(K) if IN_REGISTERS == 2 else k_ring.index(mine)
+        v_left = v_ring.index(mine).load(K) if IN_REGISTERS else v_ring.index(mine)
+        own = (k_left, v_left, k_panels, own_slot * 2)
         dk = gl.zeros([64, D], gl.float32, O)
         dv = gl.zeros([64, D], gl.float32, O)
         for member in range(0, kv_ratio):
             tiles = item + 4 + member * 4
             masked_begin, masked, full_begin, full = steps_of(tiles, STEPS)
-            head = kv_head * kv_ratio + member
+            # Sums of each head begin at a whole part.
+            head_rows = (batch * kv_heads * kv_ratio + kv_head * kv_ratio + member) * ((q_len + 63) // 64 * 64)
             left = masked + full
             mbarrier.wait(x_full.index(slot), phase, pred=left > 0)
-            scores = warpgroup_mma(own[0], q_ring.index(slot * (N // 64)).permute([1, 0]), zero, use_acc=False,
+            scores = warpgroup_mma(k_left, q_ring.index(slot * (N // 64)).permute([1, 0]), zero, use_acc=False,
                                    is_async=True)  # fmt: skip
             if MASKED:
                 for j in range(0, masked):
                     left -= 1
                     dk, dv, scores = _fold(
                         own, other, streamed, extra, scores, left > 0, slot, phase, parity, dk, dv, walked,
-                        masked_units, masked_begin + j, batch, head, first, q_len, scale2, GROUP, True, SLOTS, N, D,
-                        GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS, S, A)  # fmt: skip
+                        masked_units, masked_begin + j, head_rows, first, q_len, scale2, ENGINE, GROUP, True, SLOTS, N,
+                        D, GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS, S, A)  # fmt: skip
                     slot, phase = next_slot(slot, phase, SLOTS)
                     parity = parity ^ 1
             for j in range(0, full):
                 left -= 1
                 dk, dv, scores = _fold(
                     own, other, streamed, extra, scores, left > 0, slot, phase, parity, dk, dv, walked, full_units,
-                    full_begin + j, batch, head, first, q_len, scale2, GROUP, False, SLOTS, N, D, GRANULE, BLOCK_Q,
-                    BLOCK_K, HAS_BITS, S, A)  # fmt: skip
+                    full_begin + j, head_rows, first, q_len, scale2, ENGINE, GROUP, False, SLOTS, N, D, GRANULE,
+                    BLOCK_Q, BLOCK_K, HAS_BITS, S, A)  # fmt: skip
                 slot, phase = next_slot(slot, phase, SLOTS)
                 parity = parity ^ 1
             warpgroup_mma_wait(0, deps=[scores])  # of no tile: read and not used
@@ -265,14 +293,17 @@ def _consume(
 
 @gluon.jit(do_not_specialize=["kv_len", "q_len", "kv_heads", "kv_ratio"])
 def backward_adding(
-    k_box, v_box, q_box, do_box, dk_box, dv_box, dq_box, dk_out, dv_out, k_parts, v_parts, lse2, delta, flag,
-    full_units, masked_units, low, high, bits, masks, items, counts, scale2, scale, kv_len, q_len, kv_heads, kv_ratio,
+    k_box, v_box, q_box, do_box, dk_box, dv_box, sum_box, sums, dk_out, dv_out, k_parts, v_parts, lse2, delta,
+    flag, full_units, masked_units, low, high, bits, masks, items, counts, scale2, scale, kv_len, q_len, kv_heads,
+    kv_ratio,
     D: gl.constexpr, N: gl.constexpr, GRANULE: gl.constexpr, STEPS: gl.constexpr, BLOCK_Q: gl.constexpr,
     BLOCK_K: gl.constexpr, HAS_BITS: gl.constexpr, MASKED: gl.constexpr, SPLIT: gl.constexpr,
-    BUFFERS: gl.constexpr, SLOTS: gl.constexpr, CONSUMER_REGISTERS: gl.constexpr, PRODUCER_REGISTERS: gl.constexpr,
+    BUFFERS: gl.constexpr, SLOTS: gl.constexpr, ENGINE: gl.constexpr, IN_REGISTERS: gl.constexpr,
+    CONSUMER_REGISTERS: gl.constexpr, PRODUCER_REGISTERS: gl.constexpr,
 ):  # fmt: skip
-    """dK and dV of every key, and dQ without the scale added to the float32 tensor of `dq_box`.
+    """dK and dV of every key, and dQ without the scale added to `sums`, float32 [parts * 128, 32] as in `sum_box`.
 
+    ENGINE: the copy engine adds, else the threads. IN_REGISTERS: of V and K, how many are held there as left operands.
     Grid: [multiprocessors]. GRANULE >= N, a power of two; N * D is 8192.
     """
     half: gl.constexpr = k_box.dtype
@@ -285,7 +316,8 @@ def backward_adding(
     line: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
     lse_ring = gl.allocate_shared_memory(gl.float32, [SLOTS * (N // 64), 64], line)
     delta_ring = gl.allocate_shared_memory(gl.float32, [SLOTS * (N // 64), 64], line)
-    stage = gl.allocate_shared_memory(gl.float32, [2, 64, 64], gl.NVMMASharedLayout(128, 32, 2))
+    # Without the copy engine nothing passes it; an allocation that nobody uses takes no memory.
+    stage = gl.allocate_shared_memory(gl.float32, [2, 128, 32], sum_box.layout)
     lse_tiles = view(lse_ring, [SLOTS, N], line)  # as the producer sees them
     delta_tiles = view(delta_ring, [SLOTS, N], line)
     k_boxed = view(k_ring, [BUFFERS * 2, 1, 1, 64, D], k_box.layout)
@@ -293,7 +325,6 @@ def backward_adding(
     q_boxed = view(q_ring, [SLOTS, 1, 1, N, D], q_box.layout)
     do_boxed = view(do_ring, [SLOTS, 1, 1, N, D], do_box.layout)
     k_panels = view(k_ring, [BUFFERS * 2 * (D // 64), 64, 64], flat)
-    stage_boxed = view(stage, [2, 1, 1, 64, 64], dq_box.layout)
     b: gl.constexpr = mbarrier.MBarrierLayout()
     own_full = gl.allocate_shared_memory(gl.int64, [BUFFERS * 2, 1], b)
     own_free = gl.allocate_shared_memory(gl.int64, [BUFFERS * 2, 1], b)
@@ -310,14 +341,16 @@ def backward_adding(
         mbarrier.init(y_full.index(i), count=2)
         mbarrier.init(y_free.index(i), count=2)
     bars = (own_full, own_free, x_full, x_free, y_full, y_free)
-    extra = (ds_ring, stage, stage_boxed, dq_box)
+    extra = (ds_ring, stage, sums, sum_box)
     common = ((dk_box, dv_box), (k_ring, v_ring, q_ring, do_ring), (lse_ring, delta_ring), (k_boxed, v_boxed), bars,
               extra, k_panels, (masked_units, low, high, bits, masks), full_units, (dk_out, dv_out, k_parts, v_parts),
               items, counts, scale2, scale, kv_len, q_len, kv_heads, kv_ratio, flag)  # fmt: skip
     gl.warp_specialize(
         [
-            (_consume, (common, 0, BUFFERS, SLOTS, N, GRANULE, STEPS, D, BLOCK_Q, BLOCK_K, HAS_BITS, MASKED, SPLIT)),
-            (_consume, (common, 1, BUFFERS, SLOTS, N, GRANULE, STEPS, D, BLOCK_Q, BLOCK_K, HAS_BITS, MASKED, SPLIT)),
+            (_consume, (common, ENGINE, IN_REGISTERS, 0, BUFFERS, SLOTS, N, GRANULE, STEPS, D, BLOCK_Q, BLOCK_K,
+                        HAS_BITS, MASKED, SPLIT)),
+            (_consume, (common, ENGINE, IN_REGISTERS, 1, BUFFERS, SLOTS, N, GRANULE, STEPS, D, BLOCK_Q, BLOCK_K,
+                        HAS_BITS, MASKED, SPLIT)),
             (_produce, ((k_box, v_box, q_box, do_box), (k_boxed, v_boxed, q_boxed, do_boxed), (lse_tiles, delta_tiles),
                         bars, masked_units, full_units, lse2, delta, items, counts, q_len, kv_heads, kv_ratio, BUFFERS,
                         SLOTS, N, GRANULE, STEPS, D)),
@@ -327,13 +360,20 @@ def backward_adding(
     )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["rows"])
-def finish_queries(SUMS, DQ, FLAG, scale, rows, D: tl.constexpr, BM: tl.constexpr):
-    """dq = sums * scale in DQ's dtype for `rows` rows of D; a sum that is not finite raises the flag."""
-    row = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
-    at = row[:, None] * D + tl.arange(0, D)[None, :]
-    real = (row < rows)[:, None]
-    value = tl.load(SUMS + at, mask=real, other=0.0)
-    tl.store(DQ + at, (value * scale).to(DQ.dtype.element_ty), mask=real)
-    if tl.sum(tl.sum(value * 0.0, 1), 0) != 0:  # 0 times what is not finite is NaN
+@triton.jit(do_not_specialize=["q_len"])
+def finish_queries(SUMS, DQ, FLAG, scale, q_len, D: tl.constexpr):
+    """dq [batch * heads, q_len, D] = sums * scale in its dtype; a sum that is not finite raises the flag.
+
+    Grid: [parts]. A part is 64 rows of 64 columns, in the order of `_in_register_order`; a head has whole parts.
+    """
+    PANELS: tl.constexpr = D // 64
+    part = tl.program_id(0).to(tl.int64)
+    x = tl.load(SUMS + part * 4096 + tl.arange(0, 4096))
+    x = tl.permute(tl.reshape(x, [2, 4, 4, 8, 4, 2, 2]), [2, 0, 3, 1, 5, 4, 6])
+    x = tl.reshape(x, [64, 64])
+    parts = (q_len + 63) // 64 * PANELS
+    row = part % parts // PANELS * 64 + tl.arange(0, 64)
+    at = (part // parts * q_len + row)[:, None] * D + (part % PANELS * 64 + tl.arange(0, 64))[None, :]
+    tl.store(DQ + at, (x * scale).to(DQ.dtype.element_ty), mask=(row < q_len)[:, None])
+    if tl.sum(tl.sum(x * 0.0, 1), 0) != 0:  # 0 times what is not finite is NaN
         tl.store(FLAG, 1)

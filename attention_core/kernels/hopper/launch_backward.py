@@ -20,16 +20,21 @@ from .launch import LOG2E, box, boxable, multiprocessors
 from .repair import repair_key, repair_parts, repair_query
 from .schedule import Work, work_of
 
-SUMMED = NVMMASharedLayout(128, 32, 4)
+SUMMED = NVMMASharedLayout(128, 32, 2)
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Rows of a streamed tile, buffers of the rows that stay, slots of the rings, registers of a thread."""
+    """Rows of a streamed tile, buffers of the rows that stay, slots of the rings, registers of a thread.
+
+    Where dQ is added up: whether the copy engine does it, else the threads; and how many of V and K a thread holds.
+    """
 
     rows: int
     buffers: int
     slots: int
+    engine: bool = True
+    in_registers: int = 0
     consumer_registers: int = 240
     producer_registers: int = 24
 
@@ -78,13 +83,14 @@ def attention_backward(
 
     `shapes` are those of the dQ and the dK, dV program, or (None, that of the program that adds dQ up).
     """
-    (batch, heads, _, dim), kv_heads, device = q.shape, k.shape[1], q.device
+    (batch, heads, q_len, dim), kv_heads, device = q.shape, k.shape[1], q.device
     deterministic = deterministic or not adds(dim, by_key)
     dq, dk, dv = (torch.empty(x.shape, dtype=x.dtype, device=device) for x in (q, k, v))
     if not q.numel() or not k.numel():
         return dq.zero_(), dk.zero_(), dv.zero_()
-    zeros = torch.zeros(4 + (0 if deterministic else q.numel()), dtype=torch.float32, device=device)
-    flag, sums = zeros[:1].view(torch.int32), scratch(0, device) if deterministic else zeros[4:].view(q.shape)
+    whole = batch * heads * triton.cdiv(q_len, 64) * 64 * dim  # whole parts of 64 rows
+    zeros = torch.zeros(32 + (0 if deterministic else whole), dtype=torch.float32, device=device)
+    flag, sums = zeros[:1].view(torch.int32), scratch(0, device) if deterministic else zeros[32:].view(-1, 32)
     rows = batch * heads * by_query.slots * by_query.line_size
     key_rows = batch * kv_heads * by_key.slots * by_key.line_size
     launched(
@@ -121,8 +127,8 @@ def _backward(
         shape = shapes[1] or adding_shape(dim)
         _add(launch, by_key, shape, (k, v, q, dout), (dk, dv, sums), (part_k, part_v), rows, scale)
         launch(
-            finish_queries, triton.cdiv(batch * heads * q_len, 64),
-            sums, dq, flag, scale, batch * heads * q_len, D=dim, BM=64, num_warps=4,
+            finish_queries, batch * heads * triton.cdiv(q_len, 64) * (dim // 64),
+            sums, dq, flag, scale, q_len, D=dim, num_warps=4,
         )  # fmt: skip
     for merge in merges:
         _merge(launch, *merge, None)
@@ -189,10 +195,10 @@ def _add(
     launch(
         backward_adding, min(multiprocessors(q.device), len(work.items)),
         *(box(x, 64, dim) for x in inputs[:2]), *(box(x, n, dim) for x in inputs[2:]), box(dk, 64, dim),
-        box(dv, 64, dim), TensorDescriptor(sums, list(sums.shape), list(sums.stride()), [1, 1, 64, 64], SUMMED),
+        box(dv, 64, dim), TensorDescriptor(sums, list(sums.shape), list(sums.stride()), [128, 32], SUMMED), sums,
         dk, dv, *parts, *rows,
         *_walked(lists, work), scale * LOG2E, scale, kv_len, q_len, kv_heads, heads // kv_heads,
-        **_built(lists, shape, dim),
+        **_built(lists, shape, dim), ENGINE=shape.engine, IN_REGISTERS=shape.in_registers,
     )  # fmt: skip
 
 

@@ -1,8 +1,8 @@
-"""`python -m benchmarks.hopper_first_run DIR`: the Hopper kernels on a card that is lent for minutes.
+"""`python -m benchmarks.hopper_variants DIR`: the Hopper kernels and their variants on a card.
 
 Every cell of hopper_cells.py against float64, then the variants of the programs timed beside the portable kernels, each
-in a process of its own with a time limit, so that one that hangs or fails costs no other. Prints a short table last;
-DIR/results.json has everything, in the form of benchmarks/results and with the text of each failure.
+case in a process of its own with a time limit, so that one that hangs or fails costs no other. DIR/results.json has
+everything, in the form of benchmarks/results and with the text of each failure.
 """
 
 from __future__ import annotations
@@ -17,25 +17,37 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 import triton
+from torch import Tensor
 from triton.testing import do_bench
 
 import pattern_studio as ps
+from attention_core import plan
+from attention_core.kernels.hopper import launch, launch_backward, serves
+from attention_core.kernels.triton import launch as portable
 
 from .cases import Case, as_full, global_local, local, random
 from .hopper_cells import CELLS, adding, errors, limit
 
-# What is changed of the default forward, most telling first; an empty change is the default.
-FORWARD: dict[str, dict] = {
-    "default": {},
-    "online": {"frozen": False},
-    "turns_ahead": {"turns": True, "ahead": True},
-    "plain": {"turns": False, "ahead": False},
-    "turns": {"turns": True, "ahead": False},
+# What is changed of the default forward, and of the backward that adds dQ up; an empty change is the default.
+FORWARD: dict[str, dict] = {"": {}, "turns and ahead": {"turns": True, "ahead": True}}
+BACKWARD: dict[str, dict] = {
+    "": {},
+    "threads": {"engine": False},
+    "threads, 2 buffers": {"engine": False, "buffers": 2},
+    "threads, 3 slots": {"engine": False, "slots": 3},
+}
+BACKWARD_64: dict[str, dict] = {  # at D 128 no registers are left for V and K
+    "V in registers": {"in_registers": 1},
+    "V, K in registers": {"in_registers": 2},
+    "threads, V, K in registers": {"engine": False, "in_registers": 2},
+    "threads, V, K in registers, 2 buffers": {"engine": False, "in_registers": 2, "buffers": 2},
 }
 # Case, length, keys of a block; most telling first.
 TIMED = (
@@ -58,7 +70,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path, nargs="?", default=Path())
     parser.add_argument("--job", help="for children: one job as JSON, whose result is printed as JSON")
     parser.add_argument("--minutes", type=float, default=8.5, help="no job is started after this")
-    parser.add_argument("--limit", type=float, default=100, help="seconds that one job may take")
+    parser.add_argument("--limit", type=float, default=150, help="seconds that one job may take")
     parser.add_argument("--only", default="", help="only jobs whose name contains this")
     parser.add_argument("--skip-cells", action="store_true", help="times only")
     options = parser.parse_args()
@@ -92,10 +104,9 @@ def main() -> None:
 def _jobs(skip_cells: bool) -> list[dict]:
     cells = [{"kind": "cell", "name": f"{name}_{dim}", "cell": name, "dim": dim} for dim in (128, 64) for name in CELLS]
     times = [
-        {"kind": "time", "name": f"{case}_S{length}_D{dim}_{block_k}_{variant}", "pattern": case, "length": length,
-         "dim": dim, "block_k": block_k, "variant": variant}
-        for variant in FORWARD
-        for case, length, block_k in TIMED[: None if variant in ("default", "online") else 3]
+        {"kind": "time", "name": f"{case}_S{length}_D{dim}_{block_k}", "pattern": case, "length": length, "dim": dim,
+         "block_k": block_k}
+        for case, length, block_k in TIMED
         for dim in (128, 64)
     ]  # fmt: skip
     return ([] if skip_cells else cells) + times
@@ -117,7 +128,7 @@ def _case(name: str, length: int, dim: int, block_k: int) -> Case:
 
 def _child(job: dict, environment: dict, seconds: float) -> dict:
     """The result of a job in a process of its own, which is ended with all that it started when its time is up."""
-    command = [sys.executable, "-m", "benchmarks.hopper_first_run", "--job", json.dumps(job)]
+    command = [sys.executable, "-m", "benchmarks.hopper_variants", "--job", json.dumps(job)]
     child = subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -150,54 +161,67 @@ def _compare(job: dict) -> dict:
 
 
 def _time(job: dict) -> dict:
-    """Median ms of forward and backward of a variant and of the portable kernels, on one case, in one process."""
-    from attention_core import plan
-    from attention_core.kernels.hopper import launch, launch_backward, serves
-    from attention_core.kernels.triton import launch as portable
-
+    """Median ms of both passes of the portable kernels and of each variant, on one case, in one process."""
     case = _case(job["pattern"], job["length"], job["dim"], job["block_k"])
-    layout = case.layout()
-    ready, scale = plan(layout, device="cuda"), case.dim**-0.5
-    variant = replace(launch.forward_variant(case.dim, torch.bfloat16), **FORWARD[job["variant"]])
+    layout, dim = case.layout(), case.dim
+    ready, scale = plan(layout, device="cuda"), dim**-0.5
     generator = torch.Generator("cuda").manual_seed(0)
     q, k, v, dout = (
-        torch.randn(case.batch, h, case.length, case.dim, device="cuda", dtype=torch.bfloat16, generator=generator)
+        torch.randn(case.batch, h, case.length, dim, device="cuda", dtype=torch.bfloat16, generator=generator)
         for h in (case.heads, case.kv_heads, case.kv_heads, case.heads)
     )
     by_query = ready.by_query
-    out, lse = launch.attention_forward(q, k, v, by_query, scale, variant)
-    wanted, wanted_lse = portable.attention_forward(q, k, v, by_query, scale)
-    error = float((out.double() - wanted.double()).norm() / wanted.double().norm())
-    # Two half-precision programs: a few roundings apart. A lost tile moves more; float64 decides in the jobs above.
-    ok = error < 1e-2 and bool(torch.allclose(lse, wanted_lse, atol=1e-3, rtol=1e-3))
-    work: dict[str, Callable] = {
-        "hopper forward": lambda: launch.attention_forward(q, k, v, by_query, scale, variant),
-        "triton forward": lambda: portable.attention_forward(q, k, v, by_query, scale),
+    wanted = portable.attention_forward(q, k, v, by_query, scale)
+    work: dict[tuple[str, str, str], Callable] = {
+        ("triton", "forward", ""): lambda: portable.attention_forward(q, k, v, by_query, scale)
     }
-    if job["variant"] == "default" and serves.unserved_backward(case.block, by_key=True) is None:
-        rest = out, lse, dout, None, by_query, ready.by_key, scale
-        found = launch_backward.attention_backward(q, k, v, *rest)
+    for name, change in FORWARD.items():
+        variant = replace(launch.forward_variant(dim, torch.bfloat16), **change)
+        work["hopper", "forward", name] = partial(launch.attention_forward, q, k, v, by_query, scale, variant)
+    exact: tuple = ()
+    if serves.unserved_backward(case.block, by_key=True) is None:
+        rest = *wanted, dout, None, by_query, ready.by_key, scale
         exact = portable.attention_backward(q, k, v, *rest)
-        wrong = [float((a.double() - b.double()).norm() / b.double().norm()) for a, b in zip(found, exact, strict=True)]
-        error, ok = max(error, *wrong), ok and max(wrong) < 2e-2
-        work["hopper backward"] = lambda: launch_backward.attention_backward(q, k, v, *rest)
-        work["triton backward"] = lambda: portable.attention_backward(q, k, v, *rest)
+        work["triton", "backward", ""] = lambda: portable.attention_backward(q, k, v, *rest)
+        work["hopper", "backward", "seven products"] = partial(launch_backward.attention_backward, q, k, v, *rest, True)
+        for name, change in (BACKWARD | (BACKWARD_64 if dim == 64 else {})).items():
+            shapes = None, replace(launch_backward.adding_shape(dim), **change)
+            work["hopper", "backward", name or "five products"] = partial(_adding, q, k, v, *rest, False, shapes)
     rows = []
-    for name, run in work.items():
-        time.sleep(0.5)  # the card slows down under load: let it cool
-        ms = do_bench(run, warmup=40, rep=150, return_mode="median")
-        arm, kind = name.split()
+    for (arm, kind, name), run in work.items():
+        row = {"arm": arm, "pass": kind, "variant": name}
+        try:
+            found = run()
+            error = _apart(found, wanted if kind == "forward" else exact)
+            time.sleep(0.3)  # the card slows down under load: let it cool
+            ms = do_bench(run, warmup=30, rep=120, return_mode="median")
+        except (RuntimeError, triton.TritonError, triton.OutOfResources) as failed:  # the next variant may do
+            rows.append(row | {"ok": False, "error": str(failed)[:300]})
+            continue
         products = 4 if kind == "forward" else 10
-        tflops = products * case.dim * case.batch * layout.tile_pairs / ms / 1e9
-        rows.append({"arm": arm, "pass": kind, "ms": ms, "tflops": tflops})
-    card = torch.cuda.get_device_name()
-    return {"ok": ok, "error_to_triton": error, "card": card, "built": asdict(variant), "times": rows}
+        # Two half-precision programs: a few roundings apart. A lost tile moves more; float64 decides in the cells.
+        rows.append(row | {"ok": error < 2e-2, "error_to_triton": error, "ms": ms,
+                           "tflops": products * dim * case.batch * layout.tile_pairs / ms / 1e9})  # fmt: skip
+    return {"ok": all(row["ok"] for row in rows), "card": torch.cuda.get_device_name(), "times": rows}
+
+
+def _adding(*given: Any) -> tuple[Tensor, ...]:
+    """The Hopper backward that adds dQ up, however many tiles there are."""
+    with adding(True):
+        return launch_backward.attention_backward(*given)
+
+
+def _apart(found: tuple[Tensor, ...], wanted: tuple[Tensor, ...]) -> float:
+    pairs = zip(found, wanted, strict=True)
+    return max(float((a.double() - b.double()).norm() / b.double().norm()) for a, b in pairs)
 
 
 def _line(row: dict) -> str:
     told = f"{'ok ' if row['ok'] else 'BAD'} {row['name']:48}"
     if "times" in row:
-        told += "  ".join(f"{t['arm']} {t['pass'][0]} {t['ms']:.3f} ms {t['tflops']:.0f}" for t in row["times"])
+        for t in row["times"]:
+            value = f"{t['ms']:.3f} ms {t['tflops']:.0f}" if "ms" in t else t["error"].splitlines()[0][:60]
+            told += f"\n    {'' if t['ok'] else 'BAD '}{t['arm']} {t['pass']} {t['variant']:40} {value}"
     elif "errors" in row:
         told += "  ".join(f"{d} " + " ".join(f"{k} {v:.1e}" for k, v in e.items() if k != "ok")
                           for d, e in row["errors"].items() if not row["ok"])  # fmt: skip
