@@ -91,10 +91,11 @@ def block_sparse_attention(
 
     Backends: "triton" (fused, on CUDA, float16, bfloat16 and float32, head dims up to 256, block_q 16
     to 256), "hopper" (fused, for compute capability 9.0 alone, float16 and bfloat16, head dims 64 and
-    128, block_q 128 and 256, block_k a multiple of 8, no dropout), "blocked" (plain torch, any device,
-    cost follows the active tiles), all differentiable once; "reference" (dense, the specification,
-    small inputs only). "auto" takes the first of "hopper", "triton" and "blocked" that serves the
-    inputs. With `deterministic=True` gradients are bitwise repeatable.
+    128, block_q 128 and 256, block_k a multiple of 8), "blocked" (plain torch, any device, cost follows
+    the active tiles), all differentiable once; "reference" (dense, the specification, small inputs
+    only). "auto" takes the first of "hopper", "triton" and "blocked" that serves the inputs, and
+    "hopper" with dropout only if asked for by name. With `deterministic=True` gradients are bitwise
+    repeatable.
 
     `dropout_p`, at least 0 and below 1, drops each allowed probability by itself and divides the others
     by the chance of being kept; lse stays that of all allowed keys. Which pairs are dropped follows
@@ -128,7 +129,7 @@ def block_sparse_attention(
         scale = 1 / math.sqrt(q.shape[3]) if scale is None else _finite(scale)
         dropout = _dropout(dropout_p, seed, q)
         chosen = _automatic(q, v, plan, dropout) if backend == "auto" else backend
-        _check_served(chosen, q, v, plan, deterministic, dropout)
+        _check_served(chosen, q, v, plan, deterministic)
         if kind is not None:
             if len(_known(plan)) >= KINDS:
                 _known(plan).clear()
@@ -140,7 +141,7 @@ def block_sparse_attention(
         dropout = None if dropout_p == 0 and seed is None else _dropout(dropout_p, seed, q)
 
     if chosen == "hopper":
-        out, lse = _hopper(q, k, v, plan, scale, deterministic)
+        out, lse = _hopper(q, k, v, plan, scale, deterministic, dropout)
     elif chosen == "triton":
         out, lse = _fused(q, k, v, plan, scale, deterministic, dropout)
     elif chosen == "blocked":
@@ -163,6 +164,7 @@ def _kind(
     return (
         autocast, device, q.shape, q.dtype, q.layout, k.device, k.shape, k.dtype, k.layout,
         v.device, v.shape, v.dtype, v.layout, scale, backend, bool(deterministic), dropout_p > 0, hopper.CHOSEN_BY_AUTO,
+        hopper.DROPOUT_BY_AUTO,
     )  # fmt: skip
 
 
@@ -173,16 +175,15 @@ def _known(plan: Plan) -> dict[tuple, tuple[str, float]]:
 
 def _automatic(q: Tensor, v: Tensor, plan: Plan, dropout: Dropout | None) -> str:
     """The fused kernels for CUDA tensors that they serve, plain torch for all others."""
-    if hopper.CHOSEN_BY_AUTO and hopper.obstacle(q, v, plan.block, dropout is not None) is None:
+    chosen = hopper.CHOSEN_BY_AUTO and (dropout is None or hopper.DROPOUT_BY_AUTO)
+    if chosen and hopper.obstacle(q, v, plan.block) is None:
         return "hopper"
     return "triton" if q.is_cuda and fused.obstacle(q, v, plan.block) is None else "blocked"
 
 
-def _check_served(
-    chosen: object, q: Tensor, v: Tensor, plan: Plan, deterministic: bool, dropout: Dropout | None
-) -> None:
+def _check_served(chosen: object, q: Tensor, v: Tensor, plan: Plan, deterministic: bool) -> None:
     if chosen == "hopper":
-        reason = hopper.obstacle(q, v, plan.block, dropout is not None)
+        reason = hopper.obstacle(q, v, plan.block)
         if reason is not None:
             raise StudioError(f"backend 'hopper' can't serve this: {reason}; use backend='triton' or 'auto'")
     elif chosen == "triton":
@@ -210,11 +211,13 @@ def _fused(
     return attention(q, k, v, plan.by_query, _transposed(plan, deterministic), scale, dropout)
 
 
-def _hopper(q: Tensor, k: Tensor, v: Tensor, plan: Plan, scale: float, deterministic: bool) -> tuple[Tensor, Tensor]:
+def _hopper(
+    q: Tensor, k: Tensor, v: Tensor, plan: Plan, scale: float, deterministic: bool, dropout: Dropout | None
+) -> tuple[Tensor, Tensor]:
     from .kernels.hopper.op import attention
 
     q, scale = _positive(q, scale)
-    return attention(q, k, v, plan.by_query, _transposed(plan, deterministic), scale, bool(deterministic))
+    return attention(q, k, v, plan.by_query, _transposed(plan, deterministic), scale, bool(deterministic), dropout)
 
 
 def _positive(q: Tensor, scale: float) -> tuple[Tensor, float]:

@@ -139,18 +139,21 @@ def adding(chosen: bool) -> Iterator[None]:
         launch_backward.adds = usual
 
 
-def errors(name: str, backend: str, dtype: torch.dtype, dim: int, device: str = "cuda") -> dict[str, float]:
+def errors(
+    name: str, backend: str, dtype: torch.dtype, dim: int, device: str = "cuda", dropout_p: float = 0.0
+) -> dict[str, float]:
     """Largest error of out, lse and the gradients against float64, in units of the largest value (at least 1).
 
     Infinite where an empty row is not exactly -inf, a zero not exactly 0, or anything NaN. "out_to_dense" is
-    the error of out (in the 2-norm) over that of torch's dense attention on the same inputs, at most 2.
+    the error of out (in the 2-norm) over that of torch's dense attention on the same inputs, at most 2; not with
+    dropout, whose pairs are not torch's.
     """
     cell = CELLS[name]
     inputs, ready = cell.inputs(dtype, dim, device), cell.plan(device)
-    exact = _run(cell, inputs, ready, "reference", torch.float64)
-    found = _run(cell, inputs, ready, backend, dtype)
+    exact = _run(cell, inputs, ready, "reference", torch.float64, dropout_p)
+    found = _run(cell, inputs, ready, backend, dtype, dropout_p)
     told = {part: _error(a, b) for part, a, b in zip(NAMES, found, exact, strict=False)}
-    if cell.ordinary:
+    if cell.ordinary and not dropout_p:
         mask = reference.dense_mask(ready.runs)
         mask = mask.unflatten(0, (-1, cell.heads)) if len(mask) > cell.heads else mask
         dense = torch.nn.functional.scaled_dot_product_attention(
@@ -162,9 +165,11 @@ def errors(name: str, backend: str, dtype: torch.dtype, dim: int, device: str = 
     return told
 
 
-def _run(cell: Cell, inputs: Inputs, ready: Plan, backend: str, dtype: torch.dtype) -> list[Tensor]:
+def _run(cell: Cell, inputs: Inputs, ready: Plan, backend: str, dtype: torch.dtype, dropout_p: float) -> list[Tensor]:
     q, k, v = (x.detach().to(dtype).requires_grad_() for x in inputs)
-    out, lse = block_sparse_attention(q, k, v, ready, scale=cell.scale, return_lse=True, backend=backend)
+    out, lse = block_sparse_attention(
+        q, k, v, ready, scale=cell.scale, return_lse=True, backend=backend, dropout_p=dropout_p, seed=2**40 + 5
+    )
     if not cell.ordinary:
         return [out.detach(), lse.detach()]
     generator = torch.Generator().manual_seed(9)

@@ -28,6 +28,7 @@ from triton.runtime.jit import JITFunction
 
 import pattern_studio as ps
 from attention_core import Plan, plan
+from attention_core.kernels.dropout import Dropout
 from attention_core.kernels.hopper import launch, launch_backward
 
 from .hopper_cells import adding
@@ -61,6 +62,7 @@ def variants() -> dict[str, Callable[[], None]]:
         "runs_of_8": _plan("window(3000, 0)", (128, 8), q_len=4096),
         "tall": _plan("causal & window(300, 0)", (256, 128), q_len=640),
     }
+    dropout = Dropout(0.1, torch.zeros(1, dtype=torch.int64))
     made: dict[str, Callable[[], None]] = {}
     for dim in (128, 64):
         for name, ready in tiles.items():
@@ -70,6 +72,12 @@ def variants() -> dict[str, Callable[[], None]]:
             made[f"backward_{name}_{dim}"] = partial(_backward, tiles[name], torch.bfloat16, dim, False)
             made[f"backward_adding_{name}_{dim}"] = partial(_backward, tiles[name], torch.bfloat16, dim, True)
         made[f"backward_split_{dim}"] = partial(_backward, _plan("dense", q_len=2048), torch.float16, dim, False)
+        for name in ("full", "band", "split", "runs_of_16"):
+            made[f"forward_dropout_{name}_{dim}"] = partial(_forward, tiles[name], torch.bfloat16, dim, dropout)
+        for name in ("full", "band", "bits"):
+            made[f"backward_dropout_{name}_{dim}"] = partial(
+                _backward, tiles[name], torch.bfloat16, dim, False, dropout
+            )
     return made
 
 
@@ -104,18 +112,20 @@ def _plan(text: str, block: int | tuple[int, int] = 128, **problem: int) -> Plan
     return plan(ps.lower(ps.parse(text), block=block, heads=2, **problem), device="cpu")
 
 
-def _forward(ready: Plan, dtype: torch.dtype, dim: int) -> None:
+def _forward(ready: Plan, dtype: torch.dtype, dim: int, dropout: Dropout | None = None) -> None:
     problem = ready.problem
     q, k = (torch.zeros(1, 2, n, dim, dtype=dtype) for n in (problem.q_len, problem.kv_len))
-    launch.attention_forward(q, k, k.clone(), ready.by_query, 0.1)
+    launch.attention_forward(q, k, k.clone(), ready.by_query, 0.1, dropout=dropout)
 
 
-def _backward(ready: Plan, dtype: torch.dtype, dim: int, adds: bool) -> None:
+def _backward(ready: Plan, dtype: torch.dtype, dim: int, adds: bool, dropout: Dropout | None = None) -> None:
     problem = ready.problem
     q, k = (torch.zeros(1, 2, n, dim, dtype=dtype) for n in (problem.q_len, problem.kv_len))
     lse = torch.zeros(1, 2, problem.q_len)
     with adding(adds):
-        launch_backward.attention_backward(q, k, k.clone(), q, lse, q, lse, ready.by_query, ready.by_key, 0.1)
+        launch_backward.attention_backward(
+            q, k, k.clone(), q, lse, q, lse, ready.by_query, ready.by_key, 0.1, dropout=dropout
+        )
 
 
 def _resources(cubin: bytes) -> dict[str, int]:

@@ -8,6 +8,7 @@ the pair's own place and the seed decides. The fused kernels compute the same wo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -46,6 +47,19 @@ class Dropout:
             batch, head = batch + head // self.heads, head % self.heads
         kept = words(self.seed, key, row, head, batch) >= self.threshold
         return kept.to(dtype) * self.weight
+
+
+def drawn(dropout: Dropout | None) -> tuple[float | None, tuple[Tensor, ...]]:
+    """What of dropout is a number, and the seed, which changes from call to call."""
+    return (None, ()) if dropout is None else (dropout.p, (dropout.seed,))
+
+
+def as_arguments(p: float | None, seed: Sequence[Tensor]) -> tuple[Tensor | None, int | None, float | None]:
+    """Seed, threshold and weight as the fused programs take them; None leaves no argument in the compiled program."""
+    if p is None:
+        return None, None, None
+    dropout = Dropout(p, *seed)
+    return dropout.seed, dropout.threshold - 2**31, dropout.weight
 
 
 def words(seed: Tensor, c0: Tensor, c1: Tensor, c2: Tensor, c3: Tensor) -> Tensor:

@@ -35,21 +35,20 @@ def test_cell_against_float64(backend, name, dtype, dim):
 
 
 @pytest.mark.parametrize(
-    ("shape", "value_dim", "block", "dtype", "dropout", "reason"),
+    ("shape", "value_dim", "block", "dtype", "reason"),
     [
-        (128, 128, (128, 128), torch.bfloat16, False, None),
-        (64, 64, (256, 8), torch.float16, False, None),
-        (128, 128, (128, 128), torch.float32, False, "q is float32, not float16 or bfloat16"),
-        (96, 96, (128, 128), torch.float16, False, "head_dim 96 and value_dim 96 are not both 64 or both 128"),
-        (64, 128, (128, 128), torch.float16, False, "head_dim 64 and value_dim 128 are not both 64 or both 128"),
-        (64, 64, (64, 64), torch.float16, False, "block_q 64 is not 128 or 256"),
-        (64, 64, (128, 1), torch.float16, False, "block_k 1 is not a multiple of 8"),
-        (64, 64, (128, 12), torch.float16, False, "block_k 12 is not a multiple of 8"),
-        (64, 64, (128, 16), torch.float16, True, "dropout_p is above 0, and dropout is not built into them yet"),
+        (128, 128, (128, 128), torch.bfloat16, None),
+        (64, 64, (256, 8), torch.float16, None),
+        (128, 128, (128, 128), torch.float32, "q is float32, not float16 or bfloat16"),
+        (96, 96, (128, 128), torch.float16, "head_dim 96 and value_dim 96 are not both 64 or both 128"),
+        (64, 128, (128, 128), torch.float16, "head_dim 64 and value_dim 128 are not both 64 or both 128"),
+        (64, 64, (64, 64), torch.float16, "block_q 64 is not 128 or 256"),
+        (64, 64, (128, 1), torch.float16, "block_k 1 is not a multiple of 8"),
+        (64, 64, (128, 12), torch.float16, "block_k 12 is not a multiple of 8"),
     ],
 )
-def test_what_no_program_is_built_for(shape, value_dim, block, dtype, dropout, reason):
-    assert serves.unserved(dtype, shape, value_dim, block, dropout) == reason
+def test_what_no_program_is_built_for(shape, value_dim, block, dtype, reason):
+    assert serves.unserved(dtype, shape, value_dim, block) == reason
 
 
 @pytest.mark.skipif(HOPPER, reason="this machine has what is asked for")
@@ -66,7 +65,7 @@ def test_another_machine_is_one_clear_error():
 def test_another_triton_is_refused(version, monkeypatch):
     monkeypatch.setattr(serves, "_triton", lambda: version)
     told = f"triton {version} is installed, not 3.6 or 3.9" if version else "the package triton is not installed"
-    assert serves.obstacle(torch.zeros(1, 1, 1, 64).half(), torch.zeros(1, 1, 1, 64), (128, 128), False) == told
+    assert serves.obstacle(torch.zeros(1, 1, 1, 64).half(), torch.zeros(1, 1, 1, 64), (128, 128)) == told
 
 
 def walked(ready: Plan, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

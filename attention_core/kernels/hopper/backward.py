@@ -10,6 +10,9 @@ first operand of the products that sum the gradients. By keys the scores are hel
 
 A gradient that is not finite raises `flag`: repair.py then computes all again by the portable program, which
 reads nothing that may not be seen (0 * NaN from such a row is what makes a sum NaN here).
+
+With dropout, D being the weight of a kept pair or 0: dV += (P D)' dO and dS = P (D dP - delta). Between the two
+the sign of P, never negative itself, says whether a pair is kept: no register more.
 """
 
 # ruff: noqa: N803 - upper-case arguments are compile-time constants, as is the custom in Triton
@@ -18,7 +21,8 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
 
-from .boxes import boxed, first_row, load_own, load_tile, steps_of
+from .boxes import boxed, load_own, load_tile, steps_of
+from .dropout_mask import kept, positions, seed_halves
 from .gluon_api import view
 from .masks import allowed_pairs
 from .outputs import clear, leave, raise_flag
@@ -69,9 +73,17 @@ def _produce(boxes, rings, bars, masked_units, full_units, items, counts, kv_rat
 
 
 @gluon.jit
-def _fold_keys(q, do, k_ring, v_ring, bars, slot, phase, acc, lse, delta, walked, step, first, kv_len, scale,
-               MASKED: gl.constexpr, N: gl.constexpr, GRANULE: gl.constexpr, BLOCK_Q: gl.constexpr,
-               BLOCK_K: gl.constexpr, HAS_BITS: gl.constexpr, S: gl.constexpr, A: gl.constexpr):  # fmt: skip
+def _signed(p, dropout, row, key):
+    """p where a pair is kept, -p where it is dropped."""
+    halves, threshold, _, batch, head = dropout
+    return gl.where(kept(halves, threshold, batch, head, row, key), p, -p)
+
+
+@gluon.jit
+def _fold_keys(q, do, k_ring, v_ring, bars, slot, phase, acc, lse, delta, walked, units, step, first, kv_len, scale,
+               dropout, MASKED: gl.constexpr, N: gl.constexpr, GRANULE: gl.constexpr, BLOCK_Q: gl.constexpr,
+               BLOCK_K: gl.constexpr, HAS_BITS: gl.constexpr, DROPOUT: gl.constexpr, S: gl.constexpr,
+               A: gl.constexpr):  # fmt: skip
     """Add one tile of keys to dQ (without the scale). # [64, D]"""
     x_full, x_free, y_full, y_free = bars
     zero = gl.zeros([64, N], gl.float32, S)
@@ -84,8 +96,14 @@ def _fold_keys(q, do, k_ring, v_ring, bars, slot, phase, acc, lse, delta, walked
     if MASKED:
         allowed = allowed_pairs(walked, step, first, kv_len, N, GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS, S)
         p = gl.where(allowed, p, 0.0)
+    if DROPOUT:
+        row = first + gl.arange(0, 64, layout=gl.SliceLayout(1, S))
+        p = _signed(p, dropout, row[:, None], positions(units, step, N, GRANULE, S)[None, :])
     dp = warpgroup_mma_wait(0, deps=[weighted])
     mbarrier.arrive(y_free.index(slot))
+    if DROPOUT:
+        dp = gl.where(p > 0, dp * dropout[2], 0.0)
+        p = gl.abs(p)
     ds = p * (dp - delta[:, None])
     if MASKED:  # a masked pair's dP can hold anything
         ds = gl.where(p == 0, 0.0, ds)
@@ -98,16 +116,13 @@ def _fold_keys(q, do, k_ring, v_ring, bars, slot, phase, acc, lse, delta, walked
 
 @gluon.jit
 def _fold_queries(k, v, q_ring, do_ring, bars, slot, phase, dk, dv, lse2, delta, walked, units, step, first, q_len,
-                  scale, MASKED: gl.constexpr, N: gl.constexpr, GRANULE: gl.constexpr, BLOCK_Q: gl.constexpr,
-                  BLOCK_K: gl.constexpr, HAS_BITS: gl.constexpr, S: gl.constexpr, A: gl.constexpr):  # fmt: skip
-    """Add one tile of queries to dK (without the scale) and dV. # [64, D] each"""
+                  scale, dropout, MASKED: gl.constexpr, N: gl.constexpr, GRANULE: gl.constexpr, BLOCK_Q: gl.constexpr,
+                  BLOCK_K: gl.constexpr, HAS_BITS: gl.constexpr, DROPOUT: gl.constexpr, S: gl.constexpr,
+                  A: gl.constexpr):  # fmt: skip
+    """Add one tile of queries to dK (without the scale) and dV (without a kept pair's weight). # [64, D] each"""
     x_full, x_free, y_full, y_free = bars
     zero = gl.zeros([64, N], gl.float32, S)
-    n = gl.arange(0, N, layout=gl.SliceLayout(0, S))
-    if GRANULE >= N:
-        row = first_row(units, step, N, GRANULE) + n
-    else:
-        row = gl.load(units + step * (N // GRANULE) + n // GRANULE) + n % GRANULE
+    row = positions(units, step, N, GRANULE, S)
     mbarrier.wait(x_full.index(slot), phase)
     scores = warpgroup_mma(k, q_ring.index(slot).permute([1, 0]), zero, use_acc=False, is_async=True)
     mbarrier.wait(y_full.index(slot), phase)
@@ -118,10 +133,18 @@ def _fold_queries(k, v, q_ring, do_ring, bars, slot, phase, dk, dv, lse2, delta,
     if MASKED:
         allowed = allowed_pairs(walked, step, first, q_len, N, GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS, S, True)
         p = gl.where(allowed, p, 0.0)
-    p_half = gl.convert_layout(p.to(k.dtype), A)
+    if DROPOUT:
+        key = first + gl.arange(0, 64, layout=gl.SliceLayout(1, S))
+        p = _signed(p, dropout, row[None, :], key[:, None])
+        p_half = gl.convert_layout(gl.maximum(p, 0.0).to(k.dtype), A)
+    else:
+        p_half = gl.convert_layout(p.to(k.dtype), A)
     values = warpgroup_mma(p_half, do_ring.index(slot), dv, is_async=True)
     d = gl.load(delta + row, mask=row < q_len, other=0.0)
     dp = warpgroup_mma_wait(1, deps=[weighted])
+    if DROPOUT:
+        dp = gl.where(p > 0, dp * dropout[2], 0.0)
+        p = gl.abs(p)
     ds = p * (dp - d[None, :])
     if MASKED:
         ds = gl.where(p == 0, 0.0, ds)
@@ -137,10 +160,10 @@ def _fold_queries(k, v, q_ring, do_ring, bars, slot, phase, dk, dv, lse2, delta,
 def _consume(
     common, GROUP: gl.constexpr, BUFFERS: gl.constexpr, SLOTS: gl.constexpr, N: gl.constexpr, GRANULE: gl.constexpr,
     STEPS: gl.constexpr, D: gl.constexpr, BLOCK_Q: gl.constexpr, BLOCK_K: gl.constexpr, HAS_BITS: gl.constexpr,
-    MASKED: gl.constexpr, SPLIT: gl.constexpr, BY_KEY: gl.constexpr,
+    MASKED: gl.constexpr, SPLIT: gl.constexpr, BY_KEY: gl.constexpr, DROPOUT: gl.constexpr,
 ):  # fmt: skip
     (out_boxes, rings, own_boxed, bars, walked, full_units, results, lse2, delta, items, counts, scale2, scale, own_len,
-     other_len, heads, kv_ratio, flag) = common  # fmt: skip
+     other_len, heads, kv_ratio, flag, dropped) = common  # fmt: skip
     a_box, b_box = out_boxes
     a_ring, b_ring, x_ring, y_ring = rings
     a_boxed, b_boxed = own_boxed
@@ -153,6 +176,7 @@ def _consume(
     A: gl.constexpr = gl.DotOperandLayout(0, O, 2)
     R: gl.constexpr = gl.SliceLayout(1, S)
     members = kv_ratio if BY_KEY else 1
+    halves = seed_halves(dropped[0]) if DROPOUT else None
     busy = gl.load(counts)
     step_by = gl.num_programs(0)
     own_slot = 0
@@ -177,18 +201,19 @@ def _consume(
                 tiles = item + 4 + member * 4
                 masked_begin, masked, full_begin, full = steps_of(tiles, STEPS)
                 base = (batch * heads * kv_ratio + head * kv_ratio + member).to(gl.int64) * other_len
+                dropout = (halves, dropped[1], dropped[2], batch, head * kv_ratio + member) if DROPOUT else None
                 if MASKED:
                     for j in range(0, masked):
                         acc, second = _fold_queries(
                             a_ring.index(mine), b_ring.index(mine), x_ring, y_ring, streamed, slot, phase, acc, second,
                             lse2 + base, delta + base, walked, masked_units, masked_begin + j, first, other_len, scale2,
-                            True, N, GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS, S, A)  # fmt: skip
+                            dropout, True, N, GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS, DROPOUT, S, A)  # fmt: skip
                         slot, phase = next_slot(slot, phase, SLOTS)
                 for j in range(0, full):
                     acc, second = _fold_queries(
                         a_ring.index(mine), b_ring.index(mine), x_ring, y_ring, streamed, slot, phase, acc, second,
                         lse2 + base, delta + base, walked, full_units, full_begin + j, first, other_len, scale2,
-                        False, N, GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS, S, A)  # fmt: skip
+                        dropout, False, N, GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS, DROPOUT, S, A)  # fmt: skip
                     slot, phase = next_slot(slot, phase, SLOTS)
         else:
             masked_begin, masked, full_begin, full = steps_of(item + 4, STEPS)
@@ -196,18 +221,19 @@ def _consume(
             at = (batch * heads + head).to(gl.int64) * own_len + row
             lse = gl.load(lse2 + at, mask=row < own_len, other=float("inf"))
             d = gl.load(delta + at, mask=row < own_len, other=0.0)
+            dropout = (halves, dropped[1], dropped[2], batch, head) if DROPOUT else None
             if MASKED:
                 for j in range(0, masked):
                     acc = _fold_keys(
                         a_ring.index(mine), b_ring.index(mine), x_ring, y_ring, streamed, slot, phase, acc, lse, d,
-                        walked, masked_begin + j, first, other_len, scale2, True, N, GRANULE, BLOCK_Q, BLOCK_K,
-                        HAS_BITS, S, A)  # fmt: skip
+                        walked, masked_units, masked_begin + j, first, other_len, scale2, dropout, True, N, GRANULE,
+                        BLOCK_Q, BLOCK_K, HAS_BITS, DROPOUT, S, A)  # fmt: skip
                     slot, phase = next_slot(slot, phase, SLOTS)
             for j in range(0, full):
                 acc = _fold_keys(
                     a_ring.index(mine), b_ring.index(mine), x_ring, y_ring, streamed, slot, phase, acc, lse, d,
-                    walked, full_begin + j, first, other_len, scale2, False, N, GRANULE, BLOCK_Q, BLOCK_K,
-                    HAS_BITS, S, A)  # fmt: skip
+                    walked, full_units, full_begin + j, first, other_len, scale2, dropout, False, N, GRANULE, BLOCK_Q,
+                    BLOCK_K, HAS_BITS, DROPOUT, S, A)  # fmt: skip
                 slot, phase = next_slot(slot, phase, SLOTS)
         last = mine
         own_slot, own_phase = next_slot(own_slot, own_phase, BUFFERS)
@@ -215,6 +241,8 @@ def _consume(
         leave(acc * scale, a_ring, mine, a_box, a_boxed, a_parts, item, first, scratch, own_len, GROUP, D, SPLIT, O)
         if BY_KEY:
             raise_flag(flag, second, first, own_len, O)
+            if DROPOUT:
+                second = second * dropped[2]
             leave(second, b_ring, mine, b_box, b_boxed, b_parts, item, first, scratch, own_len, GROUP, D, SPLIT, O)
     tma.store_wait(0)
 
@@ -227,13 +255,15 @@ def _consume(
             clear(b_out, base, gl.load(item + 2) + GROUP * 64, own_len, D, O)
 
 
-@gluon.jit(do_not_specialize=["own_len", "other_len", "heads", "kv_ratio"])
+@gluon.jit(do_not_specialize=["own_len", "other_len", "heads", "kv_ratio", "threshold"])
 def backward(
     a_box, b_box, x_box, y_box, a_out_box, b_out_box, a_out, b_out, a_parts, b_parts, lse2, delta, flag,
     full_units, masked_units, low, high, bits, masks, items, counts, scale2, scale, own_len, other_len, heads, kv_ratio,
+    seed, threshold, weight,
     D: gl.constexpr, N: gl.constexpr, GRANULE: gl.constexpr, STEPS: gl.constexpr, BLOCK_Q: gl.constexpr,
     BLOCK_K: gl.constexpr, HAS_BITS: gl.constexpr, MASKED: gl.constexpr, SPLIT: gl.constexpr, BY_KEY: gl.constexpr,
-    BUFFERS: gl.constexpr, SLOTS: gl.constexpr, CONSUMER_REGISTERS: gl.constexpr, PRODUCER_REGISTERS: gl.constexpr,
+    DROPOUT: gl.constexpr, BUFFERS: gl.constexpr, SLOTS: gl.constexpr, CONSUMER_REGISTERS: gl.constexpr,
+    PRODUCER_REGISTERS: gl.constexpr,
 ):  # fmt: skip
     """dQ of every row from Q, dO | K, V or, BY_KEY, dK and dV of every key from K, V | Q, dO. Grid: [multiprocessors].
 
@@ -268,15 +298,16 @@ def backward(
     seen = (a_boxed, b_boxed, x_boxed, y_boxed)
     rings = (a_ring, b_ring, x_ring, y_ring)
     bars = (own_full, own_free, x_full, x_free, y_full, y_free)
+    dropped = (seed, threshold, weight) if DROPOUT else ()
     common = ((a_out_box, b_out_box), rings, (a_boxed, b_boxed), bars, (masked_units, low, high, bits, masks),
               full_units, (a_out, b_out, a_parts, b_parts), lse2, delta, items, counts, scale2, scale, own_len,
-              other_len, heads, kv_ratio, flag)  # fmt: skip
+              other_len, heads, kv_ratio, flag, dropped)  # fmt: skip
     gl.warp_specialize(
         [
             (_consume, (common, 0, BUFFERS, SLOTS, N, GRANULE, STEPS, D, BLOCK_Q, BLOCK_K, HAS_BITS, MASKED, SPLIT,
-                        BY_KEY)),
+                        BY_KEY, DROPOUT)),
             (_consume, (common, 1, BUFFERS, SLOTS, N, GRANULE, STEPS, D, BLOCK_Q, BLOCK_K, HAS_BITS, MASKED, SPLIT,
-                        BY_KEY)),
+                        BY_KEY, DROPOUT)),
             (_produce, (boxes, seen, bars, masked_units, full_units, items, counts, kv_ratio, BUFFERS, SLOTS, N,
                         GRANULE, STEPS, D, BY_KEY)),
         ],

@@ -25,6 +25,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from .boxes import boxed, load_tile
+from .dropout_mask import kept, positions, seed_halves
 from .gluon_api import box_load, box_store, view
 from .masks import allowed_pairs
 from .ring import await_turn, lane_sums, next_slot, pass_turn, pinned
@@ -90,12 +91,21 @@ def _produce(boxes, rings, bars, masked_units, full_units, items, counts, kv_rat
 
 
 @gluon.jit
+def _drop(p, halves, threshold, here, key, S: gl.constexpr):
+    """p with zeros where a pair is dropped; what is kept gets its weight with the row's other factors, at the end."""
+    batch, head, first = here
+    row = first + gl.arange(0, 64, layout=gl.SliceLayout(1, S))
+    return gl.where(kept(halves, threshold, batch, head, row[:, None], key[None, :]), p, 0.0)
+
+
+@gluon.jit
 def _consume(
     common, GROUP: gl.constexpr, N: gl.constexpr, GRANULE: gl.constexpr, D: gl.constexpr, K_SLOTS: gl.constexpr,
     V_SLOTS: gl.constexpr, BLOCK_Q: gl.constexpr, BLOCK_K: gl.constexpr, HAS_BITS: gl.constexpr,
     MASKED: gl.constexpr, SPLIT: gl.constexpr, TURNS: gl.constexpr, AHEAD: gl.constexpr, FROZEN: gl.constexpr,
+    DROPOUT: gl.constexpr,
 ):  # fmt: skip
-    out_box, rings, q_boxed, bars, walked, results, items, counts, scale, q_len, kv_len, heads = common
+    out_box, rings, q_boxed, bars, walked, results, items, counts, scale, q_len, kv_len, heads, dropout = common
     q_ring, k_ring, v_ring = rings
     q_full, q_free, k_full, k_free, v_full, v_free = bars
     out, lse, part_out, part_lse = results
@@ -115,6 +125,9 @@ def _consume(
     v_phase = 0
     last_buffer = 0
     zero = gl.zeros([64, N], gl.float32, S)
+    if DROPOUT:
+        seed, threshold, weight, full_units = dropout
+        halves = seed_halves(seed)
     if TURNS:
         if GROUP == 1:
             pass_turn(GROUP, True)  # the other goes first
@@ -150,6 +163,17 @@ def _consume(
         p = gl.exp2(s * scale - reference[:, None])
         total = lane_sums(p, N)  # [64, 4]
         T_ROW: gl.constexpr = gl.SliceLayout(1, total.type.layout)
+        if DROPOUT:
+            here = gl.load(item), gl.load(item + 1), row
+            full_begin = gl.load(item + 6)
+            if MASKED:
+                if masked > 0:
+                    key = positions(walked[0], masked_begin, N, GRANULE, S)
+                else:
+                    key = positions(full_units, full_begin, N, GRANULE, S)
+            else:
+                key = positions(full_units, full_begin, N, GRANULE, S)
+            p = _drop(p, halves, threshold, here, key, S)
         p_half = gl.convert_layout(p.to(half), P)
         tma.store_wait(0)
         mbarrier.arrive(q_free.index(last_buffer), pred=turn >= step)  # the previous rows' O has left its Q buffer
@@ -180,12 +204,18 @@ def _consume(
                 m = m_new
                 p = gl.exp2(s * scale - reference[:, None])
                 total = total * gl.convert_layout(fade, T_ROW)[:, None] + pinned(lane_sums(p, N))
+                if DROPOUT:
+                    if j < masked:
+                        key = positions(walked[0], masked_begin + j, N, GRANULE, S)
+                    else:
+                        key = positions(full_units, full_begin, N, GRANULE, S)
+                    p = _drop(p, halves, threshold, here, key, S)
                 acc, p_half = warpgroup_mma_wait(0, deps=[sums, p_half])
                 mbarrier.arrive(v_free.index(v_slot))
                 v_slot, v_phase = next_slot(v_slot, v_phase, V_SLOTS)
                 acc = acc * gl.convert_layout(fade, O_ROW)[:, None]
                 p_half = gl.convert_layout(p.to(half), P)
-        for _j in range(after, tiles):
+        for j in range(after, tiles):
             mbarrier.wait(k_full.index(k_slot), k_phase)
             await_turn(GROUP, TURNS)
             scores = warpgroup_mma(q, k_ring.index(k_slot).permute([1, 0]), zero, use_acc=False, is_async=True)
@@ -203,6 +233,8 @@ def _consume(
                 total = total * gl.convert_layout(fade, T_ROW)[:, None]
             p = gl.exp2(s * scale - reference[:, None])
             total = total + pinned(lane_sums(p, N))
+            if DROPOUT:
+                p = _drop(p, halves, threshold, here, positions(full_units, full_begin + j - masked, N, GRANULE, S), S)
             acc, p_half = warpgroup_mma_wait(0, deps=[sums, p_half])
             mbarrier.arrive(v_free.index(v_slot))
             v_slot, v_phase = next_slot(v_slot, v_phase, V_SLOTS)
@@ -226,6 +258,8 @@ def _consume(
         row_lse = (reference + gl.log2(gl.where(some_key, total_row, 1.0))) * LN2
         row_lse = gl.where(total_row == 0, -float("inf"), row_lse)
         inverse = gl.convert_layout(1.0 / gl.where(total_row == 0, 1.0, total_row), O_ROW)
+        if DROPOUT:
+            inverse = inverse * weight
         if AHEAD:
             acc, p_half = warpgroup_mma_wait(1, deps=[sums, p_half])
         else:
@@ -275,14 +309,15 @@ def _consume(
                  mask=(first + r < q_len)[:, None] & (c >= 0)[None, :])  # fmt: skip
 
 
-@gluon.jit(do_not_specialize=["q_len", "kv_len", "heads", "kv_ratio"])
+@gluon.jit(do_not_specialize=["q_len", "kv_len", "heads", "kv_ratio", "threshold"])
 def forward(
     q_box, k_box, v_box, out_box, out, lse, part_out, part_lse,
     full_units, masked_units, low, high, bits, masks, items, counts, scale, q_len, kv_len, heads, kv_ratio,
+    seed, threshold, weight,
     D: gl.constexpr, N: gl.constexpr, GRANULE: gl.constexpr, BLOCK_Q: gl.constexpr, BLOCK_K: gl.constexpr,
     HAS_BITS: gl.constexpr, MASKED: gl.constexpr, SPLIT: gl.constexpr, K_SLOTS: gl.constexpr, V_SLOTS: gl.constexpr,
-    TURNS: gl.constexpr, AHEAD: gl.constexpr, FROZEN: gl.constexpr, CONSUMER_REGISTERS: gl.constexpr,
-    PRODUCER_REGISTERS: gl.constexpr,
+    TURNS: gl.constexpr, AHEAD: gl.constexpr, FROZEN: gl.constexpr, DROPOUT: gl.constexpr,
+    CONSUMER_REGISTERS: gl.constexpr, PRODUCER_REGISTERS: gl.constexpr,
 ):  # fmt: skip
     """out and lse of every row, in 128-row tiles. Grid: [multiprocessors], each walking items pid, pid + grid, ..."""
     half: gl.constexpr = q_box.dtype
@@ -316,13 +351,14 @@ def forward(
     bars = (q_full, q_free, k_full, k_free, v_full, v_free)
     walked = (masked_units, low, high, bits, masks)
     results = (out, lse, part_out, part_lse)
-    common = (out_box, rings, q_boxed, bars, walked, results, items, counts, scale, q_len, kv_len, heads)
+    dropout = (seed, threshold, weight, full_units) if DROPOUT else ()
+    common = (out_box, rings, q_boxed, bars, walked, results, items, counts, scale, q_len, kv_len, heads, dropout)
     gl.warp_specialize(
         [
             (_consume, (common, 0, N, GRANULE, D, K_SLOTS, V_SLOTS, BLOCK_Q, BLOCK_K, HAS_BITS, MASKED, SPLIT, TURNS,
-                        AHEAD, FROZEN)),
+                        AHEAD, FROZEN, DROPOUT)),
             (_consume, (common, 1, N, GRANULE, D, K_SLOTS, V_SLOTS, BLOCK_Q, BLOCK_K, HAS_BITS, MASKED, SPLIT, TURNS,
-                        AHEAD, FROZEN)),
+                        AHEAD, FROZEN, DROPOUT)),
             (_produce, (boxes, seen, bars, masked_units, full_units, items, counts, kv_ratio, D * 2, N, GRANULE, D,
                         K_SLOTS, V_SLOTS)),
         ],

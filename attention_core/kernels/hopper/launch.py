@@ -11,6 +11,7 @@ from torch import Tensor
 from triton.experimental.gluon.language import NVMMASharedLayout
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
+from ..dropout import Dropout, as_arguments, drawn
 from ..launcher import Launcher, launched, scratch
 from ..triton.forward import merge
 from ..triton.lists import TileLists
@@ -71,7 +72,13 @@ def box(x: Tensor, rows: int, columns: int) -> TensorDescriptor:
 
 
 def attention_forward(
-    q: Tensor, k: Tensor, v: Tensor, lists: TileLists, scale: float, variant: Variant | None = None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    lists: TileLists,
+    scale: float,
+    variant: Variant | None = None,
+    dropout: Dropout | None = None,
 ) -> tuple[Tensor, Tensor]:
     """out [batch, heads, q_len, head_dim] in q's dtype and lse float32 [batch, heads, q_len]; scale > 0."""
     (batch, heads, q_len, dim), device = q.shape, q.device
@@ -83,34 +90,36 @@ def attention_forward(
         return out.zero_(), lse.fill_(-torch.inf)
     rows = batch * heads * lists.slots * lists.line_size
     parts = scratch(rows * dim, device), scratch(rows, device)
+    p, seed = drawn(dropout)
     launched(
-        lists, ("hopper", scale, variant), (boxable(q), boxable(k), boxable(v)), (out, lse, *parts),
-        partial(_forward, lists, scale, variant),
+        lists, ("hopper", scale, variant, p), (boxable(q), boxable(k), boxable(v), *seed), (out, lse, *parts),
+        partial(_forward, lists, scale, variant, p),
     )  # fmt: skip
     return out, lse
 
 
 def _forward(
-    lists: TileLists, scale: float, variant: Variant | None, launch: Launcher,
-    q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, part_out: Tensor, part_lse: Tensor,
+    lists: TileLists, scale: float, variant: Variant | None, p: float | None, launch: Launcher,
+    q: Tensor, k: Tensor, v: Tensor, *rest: Tensor,
 ) -> None:  # fmt: skip
     """The programs of one call: all tiles, rows to be repaired, parts to be merged."""
+    *seed, out, lse, part_out, part_lse = rest
     (batch, heads, q_len, dim), (kv_heads, kv_len) = q.shape, k.shape[1:3]
     variant = variant or forward_variant(dim, q.dtype)
     work = work_of(lists, batch, heads)
     n, granule = lists.tile, min(lists.granule, lists.tile)
     key_box = (n, dim) if granule == n else (granule, 64)
     n_splits, slots = lists.splits.shape[1], lists.slots
-    groups = dict(lists.groups)
+    groups, drop = dict(lists.groups), as_arguments(p, seed)
     full_ptr, full_units, masked_ptr, masked_units, low, high, bits, masks, head_group, jobs = lists.walked
     launch(
         forward_program, min(multiprocessors(q.device), len(work.items)),
         box(q, 64, dim), box(k, *key_box), box(v, *key_box), box(out, 64, dim), out, lse, part_out, part_lse,
         full_units, masked_units, low, high, bits, masks, work.items, work.counts, scale * LOG2E,
-        q_len, kv_len, heads, heads // kv_heads,
+        q_len, kv_len, heads, heads // kv_heads, *drop,
         D=dim, N=n, GRANULE=granule, BLOCK_Q=lists.block_q, BLOCK_K=lists.block_k, HAS_BITS=lists.has_bits,
         MASKED=masked_units.numel() > 0, SPLIT=n_splits > 0, K_SLOTS=variant.k_slots, V_SLOTS=variant.v_slots,
-        TURNS=variant.turns, AHEAD=variant.ahead, FROZEN=variant.frozen,
+        TURNS=variant.turns, AHEAD=variant.ahead, FROZEN=variant.frozen, DROPOUT=p is not None,
         CONSUMER_REGISTERS=variant.consumer_registers, PRODUCER_REGISTERS=variant.producer_registers,
         num_warps=4, maxnreg=168,
     )  # fmt: skip
@@ -120,9 +129,9 @@ def _forward(
         q, k, v, out, lse, part_out, part_lse,
         full_ptr, full_units, masked_ptr, masked_units, low, high, bits, masks, head_group, jobs,
         *q.stride()[:3], *k.stride()[:3], *v.stride()[:3],
-        scale * LOG2E, q_len, kv_len, n_jobs, heads, heads // kv_heads, slots, lists.lines,
+        scale * LOG2E, q_len, kv_len, n_jobs, heads, heads // kv_heads, slots, lists.lines, *drop,
         D=dim, BM=128, BN=64, TILE=n, GRANULE=lists.granule, BLOCK_Q=lists.block_q, BLOCK_K=lists.block_k,
-        HAS_BITS=lists.has_bits, **groups, num_warps=8,
+        HAS_BITS=lists.has_bits, DROPOUT=p is not None, **groups, num_warps=8,
     )  # fmt: skip
     if n_splits:
         launch(

@@ -11,6 +11,7 @@ from torch import Tensor
 from triton.experimental.gluon.language import NVMMASharedLayout
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
+from ..dropout import Dropout, as_arguments, drawn
 from ..launcher import Launcher, launched, scratch
 from ..triton.backward_query import prepare
 from ..triton.lists import TileLists
@@ -78,13 +79,16 @@ def attention_backward(
     scale: float,
     deterministic: bool = False,
     shapes: tuple[Shape | None, Shape | None] = (None, None),
+    dropout: Dropout | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """dq, dk, dv in the inputs' dtypes, scale > 0; bitwise repeatable if `deterministic` or where that is as fast.
 
     `shapes` are those of the dQ and the dK, dV program, or (None, that of the program that adds dQ up).
+    That program has no dropout.
     """
     (batch, heads, q_len, dim), kv_heads, device = q.shape, k.shape[1], q.device
-    deterministic = deterministic or not adds(dim, by_key)
+    deterministic = deterministic or dropout is not None or not adds(dim, by_key)
+    p, seed = drawn(dropout)
     dq, dk, dv = (torch.empty(x.shape, dtype=x.dtype, device=device) for x in (q, k, v))
     if not q.numel() or not k.numel():
         return dq.zero_(), dk.zero_(), dv.zero_()
@@ -94,24 +98,25 @@ def attention_backward(
     rows = batch * heads * by_query.slots * by_query.line_size
     key_rows = batch * kv_heads * by_key.slots * by_key.line_size
     launched(
-        by_query, ("hopper backward", by_key, scale, deterministic, shapes, dlse is None),
-        (boxable(q), boxable(k), boxable(v), boxable(dout), out, lse, lse if dlse is None else dlse.contiguous()),
+        by_query, ("hopper backward", by_key, scale, p, deterministic, shapes, dlse is None),
+        (boxable(q), boxable(k), boxable(v), boxable(dout), out, lse, lse if dlse is None else dlse.contiguous(),
+         *seed),
         (torch.empty_like(lse), torch.empty_like(lse), dq, dk, dv, flag, sums, scratch(rows * dim, device),
          scratch(key_rows * dim, device), scratch(key_rows * dim, device)),
-        partial(_backward, by_query, by_key, scale, deterministic, shapes, dlse is not None),
+        partial(_backward, by_query, by_key, scale, p, deterministic, shapes, dlse is not None),
     )  # fmt: skip
     return dq, dk, dv
 
 
 def _backward(
-    by_query: TileLists, by_key: TileLists, scale: float, deterministic: bool,
+    by_query: TileLists, by_key: TileLists, scale: float, p: float | None, deterministic: bool,
     shapes: tuple[Shape | None, Shape | None], has_dlse: bool, launch: Launcher,
     q: Tensor, k: Tensor, v: Tensor, dout: Tensor, out: Tensor, lse: Tensor, dlse: Tensor, *rest: Tensor,
 ) -> None:  # fmt: skip
     """The programs of one call; those of a repair end at once unless one before them has raised the flag."""
-    lse2, delta, dq, dk, dv, flag, sums, part_q, part_k, part_v = rest
+    *seed, lse2, delta, dq, dk, dv, flag, sums, part_q, part_k, part_v = rest
     (batch, heads, q_len, dim), (kv_heads, kv_len) = q.shape, k.shape[1:3]
-    ratio, rows = heads // kv_heads, (lse2, delta, flag)
+    ratio, rows, drop = heads // kv_heads, (lse2, delta, flag), as_arguments(p, seed)
     launch(
         prepare, batch * heads * triton.cdiv(q_len, 64),
         out, dout, lse, dlse, lse2, delta, *dout.stride()[:3], heads, q_len,
@@ -120,8 +125,8 @@ def _backward(
     merges = ((by_key, part_k, dk, kv_len, kv_heads, ratio), (by_key, part_v, dv, kv_len, kv_heads, ratio))
     if deterministic:
         own, other = shapes[0] or query_shape(dim, by_query.tile), shapes[1] or key_shape(dim)
-        _stream(launch, by_query, own, (q, dout, k, v), (dq, dq), (part_q, part_q), rows, scale, by_key=False)
-        _stream(launch, by_key, other, (k, v, q, dout), (dk, dv), (part_k, part_v), rows, scale, by_key=True)
+        _stream(launch, by_query, own, (q, dout, k, v), (dq, dq), (part_q, part_q), rows, scale, drop, by_key=False)
+        _stream(launch, by_key, other, (k, v, q, dout), (dk, dv), (part_k, part_v), rows, scale, drop, by_key=True)
         merges = ((by_query, part_q, dq, q_len, heads, 1), *merges)
     else:
         shape = shapes[1] or adding_shape(dim)
@@ -136,14 +141,14 @@ def _backward(
     launch(
         repair_query, batch * heads * by_query.jobs.shape[1] * (by_query.line_size // 64),
         flag, q, k, v, dout, lse2, delta, dq, part_q, *by_query.walked, *strides, scale * LOG2E, scale, q_len, kv_len,
-        by_query.jobs.shape[1], heads, ratio, by_query.slots, by_query.lines,
-        D=dim, BM=64, BN=64, **dict(by_query.constants), num_warps=4,
+        by_query.jobs.shape[1], heads, ratio, by_query.slots, by_query.lines, *drop,
+        D=dim, BM=64, BN=64, DROPOUT=p is not None, **dict(by_query.constants), num_warps=4,
     )  # fmt: skip
     launch(
         repair_key, batch * kv_heads * by_key.jobs.shape[1] * (by_key.line_size // 64),
         flag, q, k, v, dout, lse2, delta, dk, dv, part_k, part_v, *by_key.walked, *strides, scale * LOG2E, scale, q_len,
-        kv_len, by_key.jobs.shape[1], kv_heads, ratio, by_key.slots, by_key.lines,
-        D=dim, BM=64, BN=64, **dict(by_key.constants), num_warps=4,
+        kv_len, by_key.jobs.shape[1], kv_heads, ratio, by_key.slots, by_key.lines, *drop,
+        D=dim, BM=64, BN=64, DROPOUT=p is not None, **dict(by_key.constants), num_warps=4,
     )  # fmt: skip
     for merge in ((by_query, part_q, dq, q_len, heads, 1), *merges[-2:]):
         _merge(launch, *merge, flag)
@@ -158,6 +163,7 @@ def _stream(
     parts: tuple[Tensor, Tensor],
     rows: tuple[Tensor, Tensor, Tensor],
     scale: float,
+    drop: tuple[Tensor | None, int | None, float | None],
     by_key: bool,
 ) -> None:
     """One of the two programs of backward.py: the first two inputs stay, the others are streamed."""
@@ -171,8 +177,8 @@ def _stream(
         backward, min(multiprocessors(own.device), len(work.items)),
         *(box(x, 64, dim) for x in inputs[:2]), *(box(x, *streamed) for x in inputs[2:]),
         *(box(x, 64, dim) for x in outputs), *outputs, *parts, *rows,
-        *_walked(lists, work), scale * LOG2E, scale, own_len, other_len, heads, ratio, BY_KEY=by_key,
-        **_built(lists, shape, dim),
+        *_walked(lists, work), scale * LOG2E, scale, own_len, other_len, heads, ratio, *drop,
+        BY_KEY=by_key, DROPOUT=drop[0] is not None, **_built(lists, shape, dim),
     )  # fmt: skip
 
 

@@ -18,15 +18,15 @@ from ..triton.forward import forward as portable
 from ..triton.primitives import group_of, job_at
 
 
-@triton.jit(do_not_specialize=["q_len", "kv_len", "n_jobs", "heads", "kv_ratio", "n_slots"])
+@triton.jit(do_not_specialize=["q_len", "kv_len", "n_jobs", "heads", "kv_ratio", "n_slots", "threshold"])
 def repair(
     Q, K, V, OUT, LSE, PART_O, PART_LSE,
     full_ptr, full_units, masked_ptr, masked_units, low, high, bits, masks, head_group, jobs,
     stride_qb, stride_qh, stride_qs, stride_kb, stride_kh, stride_ks, stride_vb, stride_vh, stride_vs,
-    scale, q_len, kv_len, n_jobs, heads, kv_ratio, n_slots, n_lines,
+    scale, q_len, kv_len, n_jobs, heads, kv_ratio, n_slots, n_lines, seed, threshold, weight,
     D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, TILE: tl.constexpr, GRANULE: tl.constexpr,
     BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, SHARED: tl.constexpr, BY_BATCH: tl.constexpr,
-    HAS_BITS: tl.constexpr,
+    HAS_BITS: tl.constexpr, DROPOUT: tl.constexpr,
 ):  # fmt: skip
     """The portable forward's grid; a program works only if one of its rows is marked."""
     ROW_TILES: tl.constexpr = (BLOCK_Q + BM - 1) // BM
@@ -50,21 +50,21 @@ def repair(
             Q, K, V, K, V, OUT, LSE, PART_O, PART_LSE,
             full_ptr, full_units, masked_ptr, masked_units, low, high, bits, masks, head_group, jobs,
             stride_qb, stride_qh, stride_qs, stride_kb, stride_kh, stride_ks, stride_vb, stride_vh, stride_vs,
-            scale, q_len, kv_len, n_jobs, heads, kv_ratio, n_slots, n_lines, None, None, None,
-            D, D, D, D, BM, BN, TILE, GRANULE, BLOCK_Q, BLOCK_K, SHARED, BY_BATCH, HAS_BITS, False, False, "tf32", 2,
+            scale, q_len, kv_len, n_jobs, heads, kv_ratio, n_slots, n_lines, seed, threshold, weight,
+            D, D, D, D, BM, BN, TILE, GRANULE, BLOCK_Q, BLOCK_K, SHARED, BY_BATCH, HAS_BITS, False, DROPOUT, "tf32", 2,
         )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["q_len", "kv_len", "n_jobs", "heads", "kv_ratio", "n_slots"])
+@triton.jit(do_not_specialize=["q_len", "kv_len", "n_jobs", "heads", "kv_ratio", "n_slots", "threshold"])
 def repair_query(
     FLAG, Q, K, V, DO, LSE2, DELTA, DQ, PART_DQ,
     full_ptr, full_units, masked_ptr, masked_units, low, high, bits, masks, head_group, jobs,
     stride_qb, stride_qh, stride_qs, stride_kb, stride_kh, stride_ks, stride_vb, stride_vh, stride_vs,
     stride_ob, stride_oh, stride_os,
-    scale2, scale, q_len, kv_len, n_jobs, heads, kv_ratio, n_slots, n_lines,
+    scale2, scale, q_len, kv_len, n_jobs, heads, kv_ratio, n_slots, n_lines, seed, threshold, weight,
     D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, TILE: tl.constexpr, GRANULE: tl.constexpr,
     BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, SHARED: tl.constexpr, BY_BATCH: tl.constexpr,
-    HAS_BITS: tl.constexpr,
+    HAS_BITS: tl.constexpr, DROPOUT: tl.constexpr,
 ):  # fmt: skip
     """dQ by the portable program and on its grid, if the flag is up."""
     if tl.load(FLAG) != 0:
@@ -73,22 +73,22 @@ def repair_query(
             full_ptr, full_units, masked_ptr, masked_units, low, high, bits, masks, head_group, jobs,
             stride_qb, stride_qh, stride_qs, stride_kb, stride_kh, stride_ks, stride_vb, stride_vh, stride_vs,
             stride_ob, stride_oh, stride_os,
-            scale2, scale, q_len, kv_len, n_jobs, heads, kv_ratio, n_slots, n_lines, None, None, None,
-            D, D, D, D, BM, BN, TILE, GRANULE, BLOCK_Q, BLOCK_K, SHARED, BY_BATCH, HAS_BITS, False, False, False,
+            scale2, scale, q_len, kv_len, n_jobs, heads, kv_ratio, n_slots, n_lines, seed, threshold, weight,
+            D, D, D, D, BM, BN, TILE, GRANULE, BLOCK_Q, BLOCK_K, SHARED, BY_BATCH, HAS_BITS, False, False, DROPOUT,
             "tf32", 2,
         )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["q_len", "kv_len", "n_jobs", "kv_heads", "kv_ratio", "n_slots"])
+@triton.jit(do_not_specialize=["q_len", "kv_len", "n_jobs", "kv_heads", "kv_ratio", "n_slots", "threshold"])
 def repair_key(
     FLAG, Q, K, V, DO, LSE2, DELTA, DK, DV, PART_DK, PART_DV,
     full_ptr, full_units, masked_ptr, masked_units, low, high, bits, masks, head_group, jobs,
     stride_qb, stride_qh, stride_qs, stride_kb, stride_kh, stride_ks, stride_vb, stride_vh, stride_vs,
     stride_ob, stride_oh, stride_os,
-    scale2, scale, q_len, kv_len, n_jobs, kv_heads, kv_ratio, n_slots, n_lines,
+    scale2, scale, q_len, kv_len, n_jobs, kv_heads, kv_ratio, n_slots, n_lines, seed, threshold, weight,
     D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, TILE: tl.constexpr, GRANULE: tl.constexpr,
     BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, SHARED: tl.constexpr, BY_BATCH: tl.constexpr,
-    HAS_BITS: tl.constexpr,
+    HAS_BITS: tl.constexpr, DROPOUT: tl.constexpr,
 ):  # fmt: skip
     """dK and dV by the portable program and on its grid, if the flag is up."""
     if tl.load(FLAG) != 0:
@@ -97,8 +97,8 @@ def repair_key(
             full_ptr, full_units, masked_ptr, masked_units, low, high, bits, masks, head_group, jobs,
             stride_qb, stride_qh, stride_qs, stride_kb, stride_kh, stride_ks, stride_vb, stride_vh, stride_vs,
             stride_ob, stride_oh, stride_os,
-            scale2, scale, q_len, kv_len, n_jobs, kv_heads, kv_ratio, n_slots, n_lines, None, None, None,
-            D, D, D, D, BM, BN, TILE, GRANULE, BLOCK_Q, BLOCK_K, SHARED, BY_BATCH, HAS_BITS, False, False,
+            scale2, scale, q_len, kv_len, n_jobs, kv_heads, kv_ratio, n_slots, n_lines, seed, threshold, weight,
+            D, D, D, D, BM, BN, TILE, GRANULE, BLOCK_Q, BLOCK_K, SHARED, BY_BATCH, HAS_BITS, False, DROPOUT,
             "tf32", 2,
         )  # fmt: skip
 

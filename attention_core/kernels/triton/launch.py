@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 
@@ -11,7 +10,7 @@ import triton
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from ..dropout import Dropout
+from ..dropout import Dropout, as_arguments, drawn
 from ..launcher import Launcher, launched, scratch
 from .backward_key import backward_key
 from .backward_query import backward_query, prepare, sum_parts
@@ -104,19 +103,6 @@ def _constants(
     }  # fmt: skip
 
 
-def _drawn(dropout: Dropout | None) -> tuple[float | None, tuple[Tensor, ...]]:
-    """What of dropout is a number, and the seed, which changes from call to call."""
-    return (None, ()) if dropout is None else (dropout.p, (dropout.seed,))
-
-
-def _dropped(p: float | None, seed: Sequence[Tensor]) -> tuple[Tensor | None, int | None, float | None]:
-    """Seed, threshold and weight as the programs take them; None leaves no argument in the compiled program."""
-    if p is None:
-        return None, None, None
-    dropout = Dropout(p, *seed)
-    return dropout.seed, dropout.threshold - 2**31, dropout.weight
-
-
 def attention_forward(
     q: Tensor,
     k: Tensor,
@@ -133,7 +119,7 @@ def attention_forward(
     if not out.numel():
         return out, lse
     rows = batch * heads * lists.slots * lists.line_size
-    p, seed = _drawn(dropout)
+    p, seed = drawn(dropout)
     launched(
         lists, ("forward", scale, p, shape), (_rows(q), _rows(k), _rows(v), *seed),
         (out, lse, scratch(rows * value_dim, device), scratch(rows, device)),
@@ -159,7 +145,7 @@ def _forward(
         forward_kernel, batch * heads * n_jobs * row_tiles,
         q, k, v, k_box if boxes else k, v_box if boxes else v, out, lse, part_out, part_lse, *lists.walked,
         *q.stride()[:3], *k.stride()[:3], *v.stride()[:3],
-        scale * LOG2E, q_len, kv_len, n_jobs, heads, heads // kv_heads, slots, lists.lines, *_dropped(p, seed),
+        scale * LOG2E, q_len, kv_len, n_jobs, heads, heads // kv_heads, slots, lists.lines, *as_arguments(p, seed),
         **_constants("BM", "BN", shape, other, dim, value_dim, q.dtype, lists.constants, boxes, p is not None),
     )  # fmt: skip
     if n_splits:
@@ -195,7 +181,7 @@ def attention_backward(
         return dq.zero_(), dk.zero_().to(k.dtype), dv.zero_().to(v.dtype)
     rows = batch * heads * by_query.slots * by_query.line_size
     key_rows = 0 if by_key is None else batch * kv_heads * by_key.slots * by_key.line_size
-    p, seed = _drawn(dropout)
+    p, seed = drawn(dropout)
     launched(
         by_query, ("backward", by_key, scale, p, shapes, dlse is None),
         (_rows(q), _rows(k), _rows(v), _rows(dout), out, lse, lse if dlse is None else dlse.contiguous(), *seed),
@@ -235,7 +221,7 @@ def _backward(
         q, k, v, k_box if boxes else k, v_box if boxes else v, dout, lse2, delta, dq, part, dk, dv,
         *by_query.walked, *strides,
         scale * LOG2E, scale, q_len, kv_len, n_jobs, heads, ratio, slots, by_query.lines,
-        *_dropped(p, seed), SCATTER=scatter,
+        *as_arguments(p, seed), SCATTER=scatter,
         **_constants("BM", "BN", mine, other, dim, value_dim, q.dtype, by_query.constants, boxes, dropped),
     )  # fmt: skip
     if n_splits:
@@ -257,7 +243,7 @@ def _backward(
         q, k, v, dout, q_box if boxes else q, dout_box if boxes else dout, lse2, delta, dk, dv, part_k, part_v,
         *by_key.walked, *strides,
         scale * LOG2E, scale, q_len, kv_len, n_jobs, kv_heads, ratio, slots, by_key.lines,
-        *_dropped(p, seed),
+        *as_arguments(p, seed),
         **_constants("BN", "BM", theirs, other, dim, value_dim, q.dtype, by_key.constants, boxes, dropped),
     )  # fmt: skip
     for partial_sums, whole, width in ((part_k, dk, dim), (part_v, dv, value_dim)) if n_splits else ():
