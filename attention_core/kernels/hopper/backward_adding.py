@@ -202,8 +202,8 @@ def _fold(own, other, bars, extra, scores, more, slot, phase, parity, dk, dv, wa
 @gluon.jit
 def _consume(
     common, ENGINE: gl.constexpr, IN_REGISTERS: gl.constexpr, GROUP: gl.constexpr, BUFFERS: gl.constexpr,
-    SLOTS: gl.constexpr, N: gl.constexpr, GRANULE: gl.constexpr, STEPS: gl.constexpr, D: gl.constexpr, BLOCK_Q: gl.constexpr,
-    BLOCK_K: gl.constexpr, HAS_BITS: gl.constexpr, MASKED: gl.constexpr, SPLIT: gl.constexpr,
+    SLOTS: gl.constexpr, N: gl.constexpr, GRANULE: gl.constexpr, STEPS: gl.constexpr, D: gl.constexpr,
+    BLOCK_Q: gl.constexpr, BLOCK_K: gl.constexpr, HAS_BITS: gl.constexpr, MASKED: gl.constexpr, SPLIT: gl.constexpr,
 ):  # fmt: skip
     (out_boxes, rings, numbers, own_boxed, bars, extra, k_panels, walked, full_units, results, items, counts, scale2,
      scale, kv_len, q_len, kv_heads, kv_ratio, flag) = common  # fmt: skip

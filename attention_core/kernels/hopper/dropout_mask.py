@@ -3,7 +3,7 @@
 A pair's word is the first of Philox4x32 with 7 rounds (the paper and the counter are named there) on the
 counter (key, row, head, batch). Gluon has no `tl.philox`, so the rounds stand here. Head and batch are
 scalars and row and key lie along one side each, so that two rounds are worked once a row or key, not once
-a pair, and the last two rounds lose what the first word does not need: the compiler finds both.
+a pair, and the last two rounds lose what the first word does not need: shapes and the compiler see to it.
 """
 
 # ruff: noqa: N803 - upper-case arguments are compile-time constants, as is the custom in Triton
@@ -14,8 +14,8 @@ from triton.experimental.gluon import language as gl
 from .boxes import first_row
 
 ROUNDS: gl.constexpr = gl.constexpr(7)
-MULTIPLIER_A: gl.constexpr = gl.constexpr(0xD2511F53)
-MULTIPLIER_B: gl.constexpr = gl.constexpr(0xCD9E8D57)
+MULTIPLIER_A: gl.constexpr = gl.constexpr("0xD2511F53")
+MULTIPLIER_B: gl.constexpr = gl.constexpr("0xCD9E8D57")
 WEYL_A: gl.constexpr = gl.constexpr(0x9E3779B9)
 WEYL_B: gl.constexpr = gl.constexpr(0xBB67AE85)
 
@@ -38,6 +38,22 @@ def seed_halves(seed):
 
 
 @gluon.jit
+def _product(x, FACTOR: gl.constexpr):
+    """High and low word of x * FACTOR, uint32 each, in one instruction.
+
+    As `gl.umulhi(x, FACTOR)` and `x * FACTOR` they are two, and Triton 3.9 makes 64-bit products of some.
+    """
+    return gl.inline_asm_elementwise(
+        "{ .reg .b64 wide; mul.wide.u32 wide, $2, " + FACTOR + "; mov.b64 {$1, $0}, wide; }",
+        "=r,=r,r",
+        [x],
+        dtype=(gl.uint32, gl.uint32),
+        is_pure=True,
+        pack=1,
+    )
+
+
+@gluon.jit
 def kept(halves, threshold, batch, head, row, key):
     """Whether each pair is kept. # bool, broadcast shape of the int32 row and key
 
@@ -49,10 +65,8 @@ def kept(halves, threshold, batch, head, row, key):
     c2 = head.to(gl.uint32, bitcast=True)
     c3 = batch.to(gl.uint32, bitcast=True)
     for _ in gl.static_range(ROUNDS):
-        a_high = gl.umulhi(MULTIPLIER_A, c0)
-        a_low = c0 * MULTIPLIER_A
-        b_high = gl.umulhi(MULTIPLIER_B, c2)
-        b_low = c2 * MULTIPLIER_B
+        a_high, a_low = _product(c0, MULTIPLIER_A)
+        b_high, b_low = _product(c2, MULTIPLIER_B)
         c0 = b_high ^ c1 ^ k0
         c1 = b_low
         c2 = a_high ^ c3 ^ k1

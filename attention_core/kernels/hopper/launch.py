@@ -21,6 +21,7 @@ from .schedule import work_of
 
 LOG2E = 1.4426950408889634
 BOXED = NVMMASharedLayout(128, 16, 4)
+REPAIRED = 32  # programs of the portable forward that one program looks after
 
 
 @dataclass(frozen=True)
@@ -123,15 +124,16 @@ def _forward(
         CONSUMER_REGISTERS=variant.consumer_registers, PRODUCER_REGISTERS=variant.producer_registers,
         num_warps=4, maxnreg=168,
     )  # fmt: skip
-    row_tiles, n_jobs = triton.cdiv(lists.line_size, 128), lists.jobs.shape[1]
+    n_jobs = lists.jobs.shape[1]
+    programs = batch * heads * n_jobs * triton.cdiv(lists.line_size, 128)
     launch(
-        repair, batch * heads * n_jobs * row_tiles,
+        repair, triton.cdiv(programs, REPAIRED),
         q, k, v, out, lse, part_out, part_lse,
         full_ptr, full_units, masked_ptr, masked_units, low, high, bits, masks, head_group, jobs,
         *q.stride()[:3], *k.stride()[:3], *v.stride()[:3],
-        scale * LOG2E, q_len, kv_len, n_jobs, heads, heads // kv_heads, slots, lists.lines, *drop,
+        scale * LOG2E, q_len, kv_len, n_jobs, heads, heads // kv_heads, slots, lists.lines, programs, *drop,
         D=dim, BM=128, BN=64, TILE=n, GRANULE=lists.granule, BLOCK_Q=lists.block_q, BLOCK_K=lists.block_k,
-        HAS_BITS=lists.has_bits, DROPOUT=p is not None, **groups, num_warps=8,
+        HAS_BITS=lists.has_bits, DROPOUT=p is not None, MANY=REPAIRED, **groups, num_warps=8,
     )  # fmt: skip
     if n_splits:
         launch(

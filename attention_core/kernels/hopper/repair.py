@@ -18,56 +18,66 @@ from ..triton.forward import forward as portable
 from ..triton.primitives import group_of, job_at
 
 
-@triton.jit(do_not_specialize=["q_len", "kv_len", "n_jobs", "heads", "kv_ratio", "n_slots", "threshold"])
+@triton.jit(do_not_specialize=["q_len", "kv_len", "n_jobs", "heads", "kv_ratio", "n_slots", "programs", "threshold"])
 def repair(
     Q, K, V, OUT, LSE, PART_O, PART_LSE,
     full_ptr, full_units, masked_ptr, masked_units, low, high, bits, masks, head_group, jobs,
     stride_qb, stride_qh, stride_qs, stride_kb, stride_kh, stride_ks, stride_vb, stride_vh, stride_vs,
-    scale, q_len, kv_len, n_jobs, heads, kv_ratio, n_slots, n_lines, seed, threshold, weight,
+    scale, q_len, kv_len, n_jobs, heads, kv_ratio, n_slots, n_lines, programs, seed, threshold, weight,
     D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, TILE: tl.constexpr, GRANULE: tl.constexpr,
     BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, SHARED: tl.constexpr, BY_BATCH: tl.constexpr,
-    HAS_BITS: tl.constexpr, DROPOUT: tl.constexpr,
+    HAS_BITS: tl.constexpr, DROPOUT: tl.constexpr, MANY: tl.constexpr,
 ):  # fmt: skip
-    """The portable forward's grid; a program works only if one of its rows is marked."""
+    """The portable forward's programs, MANY to one of these: those work of which a row is marked.
+
+    One to one, programs of so many registers come one by one to a multiprocessor, and each waits for three loads.
+    Grid: [programs / MANY].
+    """
     ROW_TILES: tl.constexpr = (BLOCK_Q + BM - 1) // BM
-    program = tl.program_id(0).to(tl.int64)
+    first = tl.program_id(0) * MANY
+    program = (first + tl.arange(0, MANY)).to(tl.int64)  # [MANY]
+    there = program < programs
+    program = tl.where(there, program, 0)
     row_tile = (program % ROW_TILES).to(tl.int32)
     job = (program // ROW_TILES) % n_jobs
     batch_head = program // ROW_TILES // n_jobs
     group = group_of(head_group, batch_head // heads, batch_head % heads, heads, SHARED, BY_BATCH)
     line, _, _, slot = job_at(jobs, group, n_jobs, job)
-    if line < 0:
-        return
-    in_block = row_tile * BM + tl.arange(0, BM)
-    row = line * BLOCK_Q + in_block
-    real = (in_block < BLOCK_Q) & (row < q_len)
-    if slot < 0:
-        lse = tl.load(LSE + batch_head * q_len + row, mask=real, other=0.0)
-    else:
-        lse = tl.load(PART_LSE + (batch_head * n_slots + slot) * BLOCK_Q + in_block, mask=real, other=0.0)
-    if tl.max(lse, 0) == float("inf"):
-        portable(
-            Q, K, V, K, V, OUT, LSE, PART_O, PART_LSE,
-            full_ptr, full_units, masked_ptr, masked_units, low, high, bits, masks, head_group, jobs,
-            stride_qb, stride_qh, stride_qs, stride_kb, stride_kh, stride_ks, stride_vb, stride_vh, stride_vs,
-            scale, q_len, kv_len, n_jobs, heads, kv_ratio, n_slots, n_lines, seed, threshold, weight,
-            D, D, D, D, BM, BN, TILE, GRANULE, BLOCK_Q, BLOCK_K, SHARED, BY_BATCH, HAS_BITS, False, DROPOUT, "tf32", 2,
-        )  # fmt: skip
+    in_block = row_tile[:, None] * BM + tl.arange(0, BM)[None, :]  # [MANY, BM]
+    row = line[:, None] * BLOCK_Q + in_block
+    real = (there & (line >= 0))[:, None] & (in_block < BLOCK_Q) & (row < q_len)
+    whole = (slot < 0)[:, None]
+    at = ((batch_head * n_slots + slot) * BLOCK_Q)[:, None] + in_block
+    lse = tl.load(LSE + batch_head[:, None] * q_len + row, mask=real & whole, other=0.0)
+    part_lse = tl.load(PART_LSE + at, mask=real & ~whole, other=0.0)
+    marked = (tl.max(tl.maximum(lse, part_lse), 1) == float("inf")).to(tl.int32)  # [MANY]
+    marks = tl.max(marked, 0) * MANY  # without any the loop is empty
+    for i in range(marks):
+        if tl.sum(tl.where(tl.arange(0, MANY) == i, marked, 0), 0) > 0:
+            portable(
+                Q, K, V, K, V, OUT, LSE, PART_O, PART_LSE,
+                full_ptr, full_units, masked_ptr, masked_units, low, high, bits, masks, head_group, jobs,
+                stride_qb, stride_qh, stride_qs, stride_kb, stride_kh, stride_ks, stride_vb, stride_vh, stride_vs,
+                scale, q_len, kv_len, n_jobs, heads, kv_ratio, n_slots, n_lines, seed, threshold, weight,
+                D, D, D, D, BM, BN, TILE, GRANULE, BLOCK_Q, BLOCK_K, SHARED, BY_BATCH, HAS_BITS, False, DROPOUT,
+                "tf32", 2, first + i,
+            )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["q_len", "kv_len", "n_jobs", "heads", "kv_ratio", "n_slots", "threshold"])
+@triton.jit(do_not_specialize=["q_len", "kv_len", "n_jobs", "heads", "kv_ratio", "n_slots", "programs", "threshold"])
 def repair_query(
     FLAG, Q, K, V, DO, LSE2, DELTA, DQ, PART_DQ,
     full_ptr, full_units, masked_ptr, masked_units, low, high, bits, masks, head_group, jobs,
     stride_qb, stride_qh, stride_qs, stride_kb, stride_kh, stride_ks, stride_vb, stride_vh, stride_vs,
     stride_ob, stride_oh, stride_os,
-    scale2, scale, q_len, kv_len, n_jobs, heads, kv_ratio, n_slots, n_lines, seed, threshold, weight,
+    scale2, scale, q_len, kv_len, n_jobs, heads, kv_ratio, n_slots, n_lines, programs, seed, threshold, weight,
     D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, TILE: tl.constexpr, GRANULE: tl.constexpr,
     BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, SHARED: tl.constexpr, BY_BATCH: tl.constexpr,
     HAS_BITS: tl.constexpr, DROPOUT: tl.constexpr,
 ):  # fmt: skip
-    """dQ by the portable program and on its grid, if the flag is up."""
-    if tl.load(FLAG) != 0:
+    """dQ by the portable programs, walked by few of these, if the flag is up. Grid: any."""
+    programs = programs if tl.load(FLAG) != 0 else 0
+    for program in range(tl.program_id(0), programs, tl.num_programs(0)):
         backward_query(
             Q, K, V, K, V, DO, LSE2, DELTA, DQ, PART_DQ, DQ, DQ,
             full_ptr, full_units, masked_ptr, masked_units, low, high, bits, masks, head_group, jobs,
@@ -75,23 +85,24 @@ def repair_query(
             stride_ob, stride_oh, stride_os,
             scale2, scale, q_len, kv_len, n_jobs, heads, kv_ratio, n_slots, n_lines, seed, threshold, weight,
             D, D, D, D, BM, BN, TILE, GRANULE, BLOCK_Q, BLOCK_K, SHARED, BY_BATCH, HAS_BITS, False, False, DROPOUT,
-            "tf32", 2,
+            "tf32", 2, program,
         )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["q_len", "kv_len", "n_jobs", "kv_heads", "kv_ratio", "n_slots", "threshold"])
+@triton.jit(do_not_specialize=["q_len", "kv_len", "n_jobs", "kv_heads", "kv_ratio", "n_slots", "programs", "threshold"])
 def repair_key(
     FLAG, Q, K, V, DO, LSE2, DELTA, DK, DV, PART_DK, PART_DV,
     full_ptr, full_units, masked_ptr, masked_units, low, high, bits, masks, head_group, jobs,
     stride_qb, stride_qh, stride_qs, stride_kb, stride_kh, stride_ks, stride_vb, stride_vh, stride_vs,
     stride_ob, stride_oh, stride_os,
-    scale2, scale, q_len, kv_len, n_jobs, kv_heads, kv_ratio, n_slots, n_lines, seed, threshold, weight,
+    scale2, scale, q_len, kv_len, n_jobs, kv_heads, kv_ratio, n_slots, n_lines, programs, seed, threshold, weight,
     D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, TILE: tl.constexpr, GRANULE: tl.constexpr,
     BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, SHARED: tl.constexpr, BY_BATCH: tl.constexpr,
     HAS_BITS: tl.constexpr, DROPOUT: tl.constexpr,
 ):  # fmt: skip
-    """dK and dV by the portable program and on its grid, if the flag is up."""
-    if tl.load(FLAG) != 0:
+    """dK and dV by the portable programs, walked by few of these, if the flag is up. Grid: any."""
+    programs = programs if tl.load(FLAG) != 0 else 0
+    for program in range(tl.program_id(0), programs, tl.num_programs(0)):
         backward_key(
             Q, K, V, DO, Q, DO, LSE2, DELTA, DK, DV, PART_DK, PART_DV,
             full_ptr, full_units, masked_ptr, masked_units, low, high, bits, masks, head_group, jobs,
@@ -99,7 +110,7 @@ def repair_key(
             stride_ob, stride_oh, stride_os,
             scale2, scale, q_len, kv_len, n_jobs, kv_heads, kv_ratio, n_slots, n_lines, seed, threshold, weight,
             D, D, D, D, BM, BN, TILE, GRANULE, BLOCK_Q, BLOCK_K, SHARED, BY_BATCH, HAS_BITS, False, DROPOUT,
-            "tf32", 2,
+            "tf32", 2, program,
         )  # fmt: skip
 
 

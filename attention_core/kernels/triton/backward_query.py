@@ -82,77 +82,77 @@ def backward_query(
     BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, SHARED: tl.constexpr, BY_BATCH: tl.constexpr,
     HAS_BITS: tl.constexpr, SCATTER: tl.constexpr, BOXES: tl.constexpr, DROPOUT: tl.constexpr,
     PRECISION: tl.constexpr, STAGES: tl.constexpr,
+    program=None,
 ):  # fmt: skip
     """dQ of BM rows of one query block, or its part from some of the tiles. Grid: as the forward's."""
     ROW_TILES: tl.constexpr = (BLOCK_Q + BM - 1) // BM
     STEPS: tl.constexpr = TILE // BN
-    program = tl.program_id(0).to(tl.int64)
+    program = tl.cast(tl.program_id(0) if program is None else program, tl.int64)
     row_tile = (program % ROW_TILES).to(tl.int32)
     job = (program // ROW_TILES) % n_jobs
     batch_head = program // ROW_TILES // n_jobs
     batch, head = batch_head // heads, batch_head % heads
     group = group_of(head_group, batch, head, heads, SHARED, BY_BATCH)
     line, part, parts, slot = job_at(jobs, group, n_jobs, job)
-    if line < 0:
-        return
-    in_block = row_tile * BM + tl.arange(0, BM)
-    row = line * BLOCK_Q + in_block  # [BM]
-    real = (in_block < BLOCK_Q) & (row < q_len)
-    q = load_rows(Q + batch * stride_qb + head * stride_qh, row, stride_qs, real, D, D_PAD, True)
-    do = load_rows(DO + batch * stride_ob + head * stride_oh, row, stride_os, real, DV, DV_PAD, True)
-    at = batch_head * q_len + row
-    lse = tl.load(LSE2 + at, mask=real, other=float("inf"))
-    delta = tl.load(DELTA + at, mask=real, other=0.0)
-    kv_head = (head // kv_ratio).to(tl.int64)
-    k_base = K + batch * stride_kb + kv_head * stride_kh
-    v_base = V + batch * stride_vb + kv_head * stride_vh
-    kv_row = (batch * (heads // kv_ratio) + kv_head) * kv_len
-    owner = group * n_lines + line
-    first_row, last_row = line * BLOCK_Q + row_tile * BM, tl.minimum(line * BLOCK_Q + BLOCK_Q, q_len) - 1
-    last_row = tl.minimum(last_row, first_row + BM - 1)
-    dq = tl.zeros([BM, D_PAD], tl.float32)
+    if line >= 0:
+        in_block = row_tile * BM + tl.arange(0, BM)
+        row = line * BLOCK_Q + in_block  # [BM]
+        real = (in_block < BLOCK_Q) & (row < q_len)
+        q = load_rows(Q + batch * stride_qb + head * stride_qh, row, stride_qs, real, D, D_PAD, True)
+        do = load_rows(DO + batch * stride_ob + head * stride_oh, row, stride_os, real, DV, DV_PAD, True)
+        at = batch_head * q_len + row
+        lse = tl.load(LSE2 + at, mask=real, other=float("inf"))
+        delta = tl.load(DELTA + at, mask=real, other=0.0)
+        kv_head = (head // kv_ratio).to(tl.int64)
+        k_base = K + batch * stride_kb + kv_head * stride_kh
+        v_base = V + batch * stride_vb + kv_head * stride_vh
+        kv_row = (batch * (heads // kv_ratio) + kv_head) * kv_len
+        owner = group * n_lines + line
+        first_row, last_row = line * BLOCK_Q + row_tile * BM, tl.minimum(line * BLOCK_Q + BLOCK_Q, q_len) - 1
+        last_row = tl.minimum(last_row, first_row + BM - 1)
+        dq = tl.zeros([BM, D_PAD], tl.float32)
 
-    begin, end = steps_of(full_ptr, owner, part, parts, STEPS)
-    for step in tl.range(begin, end, num_stages=STAGES):
-        key = unit_positions(full_units, step, BN, GRANULE)  # [BN]
-        if BOXES:
-            start = unit_start(full_units, step, BN, GRANULE)
-            k = load_tile(K_BOX, batch.to(tl.int32), kv_head.to(tl.int32), start, BN, D_PAD)
-            v = load_tile(V_BOX, batch.to(tl.int32), kv_head.to(tl.int32), start, BN, DV_PAD)
+        begin, end = steps_of(full_ptr, owner, part, parts, STEPS)
+        for step in tl.range(begin, end, num_stages=STAGES):
+            key = unit_positions(full_units, step, BN, GRANULE)  # [BN]
+            if BOXES:
+                start = unit_start(full_units, step, BN, GRANULE)
+                k = load_tile(K_BOX, batch.to(tl.int32), kv_head.to(tl.int32), start, BN, D_PAD)
+                v = load_tile(V_BOX, batch.to(tl.int32), kv_head.to(tl.int32), start, BN, DV_PAD)
+            else:
+                k = load_rows(k_base, key, stride_ks, True, D, D_PAD, False)
+                v = load_rows(v_base, key, stride_vs, True, DV, DV_PAD, False)
+            weights = 1.0
+            if DROPOUT:
+                weights = dropout_weights(seed, batch, head, row[:, None], key[None, :], threshold, weight)
+            p, ds = _gradients(q, do, lse, delta, k, v, scale2, True, weights, False, DROPOUT, PRECISION)
+            dq = tl.dot(ds.to(k.dtype), k, dq, input_precision=PRECISION)
+            if SCATTER:
+                _scatter(DK + kv_row * D, DV_OUT + kv_row * DV, q, do, p, ds, key, key >= 0, D, D_PAD, DV, DV_PAD,
+                         PRECISION)  # fmt: skip
+
+        begin, end = steps_of(masked_ptr, owner, part, parts, STEPS)
+        for step in tl.range(begin, end, num_stages=STAGES):
+            key, seen, allowed = masked_keys(masked_units, low, high, bits, masks, step, row, real, first_row, last_row,
+                                             kv_len, BN, GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS)  # fmt: skip
+            k = load_rows(k_base, key, stride_ks, seen, D, D_PAD, True)
+            v = load_rows(v_base, key, stride_vs, seen, DV, DV_PAD, True)
+            weights = 1.0
+            if DROPOUT:
+                weights = dropout_weights(seed, batch, head, row[:, None], key[None, :], threshold, weight)
+            p, ds = _gradients(q, do, lse, delta, k, v, scale2, allowed, weights, True, DROPOUT, PRECISION)
+            dq = tl.dot(ds.to(k.dtype), k, dq, input_precision=PRECISION)
+            if SCATTER:
+                _scatter(DK + kv_row * D, DV_OUT + kv_row * DV, q, do, p, ds, key, seen, D, D_PAD, DV, DV_PAD,
+                         PRECISION)  # fmt: skip
+
+        d = tl.arange(0, D_PAD)
+        inside = real[:, None] & (d < D)[None, :]
+        if slot < 0:
+            tl.store(DQ + at[:, None] * D + d[None, :], (dq * scale).to(DQ.dtype.element_ty), mask=inside)
         else:
-            k = load_rows(k_base, key, stride_ks, True, D, D_PAD, False)
-            v = load_rows(v_base, key, stride_vs, True, DV, DV_PAD, False)
-        weights = 1.0
-        if DROPOUT:
-            weights = dropout_weights(seed, batch, head, row[:, None], key[None, :], threshold, weight)
-        p, ds = _gradients(q, do, lse, delta, k, v, scale2, True, weights, False, DROPOUT, PRECISION)
-        dq = tl.dot(ds.to(k.dtype), k, dq, input_precision=PRECISION)
-        if SCATTER:
-            _scatter(DK + kv_row * D, DV_OUT + kv_row * DV, q, do, p, ds, key, key >= 0, D, D_PAD, DV, DV_PAD,
-                     PRECISION)  # fmt: skip
-
-    begin, end = steps_of(masked_ptr, owner, part, parts, STEPS)
-    for step in tl.range(begin, end, num_stages=STAGES):
-        key, seen, allowed = masked_keys(masked_units, low, high, bits, masks, step, row, real, first_row, last_row,
-                                         kv_len, BN, GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS)  # fmt: skip
-        k = load_rows(k_base, key, stride_ks, seen, D, D_PAD, True)
-        v = load_rows(v_base, key, stride_vs, seen, DV, DV_PAD, True)
-        weights = 1.0
-        if DROPOUT:
-            weights = dropout_weights(seed, batch, head, row[:, None], key[None, :], threshold, weight)
-        p, ds = _gradients(q, do, lse, delta, k, v, scale2, allowed, weights, True, DROPOUT, PRECISION)
-        dq = tl.dot(ds.to(k.dtype), k, dq, input_precision=PRECISION)
-        if SCATTER:
-            _scatter(DK + kv_row * D, DV_OUT + kv_row * DV, q, do, p, ds, key, seen, D, D_PAD, DV, DV_PAD,
-                     PRECISION)  # fmt: skip
-
-    d = tl.arange(0, D_PAD)
-    inside = real[:, None] & (d < D)[None, :]
-    if slot < 0:
-        tl.store(DQ + at[:, None] * D + d[None, :], (dq * scale).to(DQ.dtype.element_ty), mask=inside)
-    else:
-        at = (batch_head * n_slots + slot) * BLOCK_Q + in_block
-        tl.store(PART_DQ + at[:, None] * D + d[None, :], dq * scale, mask=inside)
+            at = (batch_head * n_slots + slot) * BLOCK_Q + in_block
+            tl.store(PART_DQ + at[:, None] * D + d[None, :], dq * scale, mask=inside)
 
 
 @triton.jit(do_not_specialize=["length", "n_splits", "outer", "n_slots"])
