@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from pattern_studio_app.frontend import KINDS, Frontend, needed
+from pattern_studio_app.frontend import KINDS, Frontend, at_once, needed
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
@@ -41,24 +41,33 @@ def test_pages_are_streamlits_with_more_named_ahead(visitor, path):
     assert answer.headers["cache-control"] == "no-cache"
     assert answer.headers["content-type"].startswith("text/html")
     added = re.sub(r'<link rel="modulepreload" crossorigin href="./static/js/[\w.-]+">\n', "", answer.text)
-    kinds = re.findall(r'import "./static/js/(\w+)\.', added)
+    kinds = re.findall(r'import \* as k\d+ from "./static/js/(\w+)\.', added)
     assert kinds == sorted(KINDS)
     assert re.sub(r'<script type="module">import .*</script>\n', "", added) == re.sub(
         r'<link rel="modulepreload" crossorigin href="./static/js/[\w.-]+">\n', "", (ROOT / "index.html").read_text()
     )
 
 
-def test_every_file_that_the_page_names_is_answered_as_it_lies_there(visitor):
+def test_every_file_that_the_page_names_is_answered_as_it_lies_there_but_for_how_kinds_are_asked_for(visitor):
     names = set(re.findall(r"\./static/([\w./-]+)", visitor.get("/").text))
     assert len(names) > 50
+    taken: list[bytes] = []
     for name in names:
         answer = visitor.get(f"/static/{name}")
-        assert answer.content == (ROOT / "static" / name).read_bytes()
+        ours = re.compile(rb'globalThis\.psKinds\?\.\["([A-Za-z]+)\.[\w.-]+"\]\?\?')
+        taken += ours.findall(answer.content)
+        assert ours.sub(b"", answer.content) == (ROOT / "static" / name).read_bytes()
         assert "immutable" in answer.headers["cache-control"]
     assert visitor.get(f"/static/{min(n for n in names if n.endswith('.js'))}").headers["content-type"] in (
         "text/javascript",
         "application/javascript",
     )
+    assert sorted(name.decode() for name in taken) == sorted(KINDS)  # Streamlit tells React of all as at_once expects
+
+
+def test_other_kinds_and_what_is_no_kind_are_left_as_they_are():
+    code = "a=(0,U.lazy)(()=>H(()=>import(`./Audio.a1.js`),[1])),b=H(()=>import(`./Html.a1.js`),[2])"
+    assert at_once(code, ["Html.a1.js"]) == code
 
 
 @pytest.mark.parametrize("path", ["/elsewhere", "/static/../index.html", "/_stcore/health", "/static/js/none.js"])
