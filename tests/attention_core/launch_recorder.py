@@ -105,14 +105,18 @@ def calls() -> dict[str, Callable[[], object]]:
             q, k, v, q, lse, q, lse if dlse else None, ready.by_query, ready.by_key if by_key else None, 0.1, dropout
         )
 
-    def hopper_back(ready: Plan) -> None:
+    def hopper_back(ready: Plan, dropout: Dropout | None = None) -> None:
         q, k, v = given(ready)
         lse = torch.zeros(q.shape[:3])
-        launch_backward.attention_backward(q, k, v, q, lse, q, None, ready.by_query, ready.by_key, 0.1)
+        launch_backward.attention_backward(q, k, v, q, lse, q, None, ready.by_query, ready.by_key, 0.1, dropout=dropout)
 
     return {
         "hopper_backward": lambda: hopper_back(long),
+        "hopper_backward_dropout": lambda: hopper_back(long, Dropout(0.1, seed)),
         "hopper": lambda: hopper.attention_forward(*given(wide), wide.by_query, 0.1),
+        "hopper_dropout": lambda: hopper.attention_forward(
+            *given(wide), wide.by_query, 0.1, dropout=Dropout(0.1, seed)
+        ),
         "portable_boxes": lambda: portable.attention_forward(*given(band), band.by_query, 0.1),
         "portable_split": lambda: portable.attention_forward(*given(wide, 16, torch.float32), wide.by_query, 0.1),
         "portable_dropout": lambda: portable.attention_forward(*given(fine), fine.by_query, 0.1, Dropout(0.1, seed)),

@@ -19,6 +19,8 @@ from attention_core.kernels import launcher
 CALLS = {  # programs of each
     "hopper": 3,
     "hopper_backward": 10,
+    "hopper_dropout": 3,
+    "hopper_backward_dropout": 11,
     "portable_boxes": 1,
     "portable_split": 2,
     "portable_dropout": 1,
