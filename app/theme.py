@@ -99,6 +99,7 @@ label [data-testid="stTooltipIcon"] { opacity: 0.3; }
 .st-key-family-form [data-stale="true"] { animation: ps-leave 0s 0.6s forwards; }
 @keyframes ps-leave { to { visibility: hidden; } }
 .st-key-quality:has(.ps-waits) [data-testid="stMetric"] { opacity: 0.4; }
+.st-key-measured-before { opacity: 0.4; }
 /* Stop stands over the free end of the line that says what is measured: nothing moves when it comes and goes. */
 .st-key-quality { position: relative; }
 .st-key-quality [class*="st-key-Stop"] { position: absolute; right: 0; bottom: -4px; width: auto; }

@@ -18,7 +18,7 @@ STEPS = 20  # of the shade
 ROWS, COLUMNS = 4, 12  # of a table that has room for its numbers; larger ones say them on hover
 
 
-def render(report: Report, layer: int, head: int) -> None:
+def render(report: Report, layer: int, head: int, key: str = "head table") -> None:
     """Draw the table and the figures."""
     c = colours()
     figures_panel.group("Mean recall by layer and head", first=True)
@@ -62,7 +62,7 @@ def render(report: Report, layer: int, head: int) -> None:
         figure,
         theme=None,
         config={"displayModeBar": False},
-        key="head table",
+        key=key,
         alt="Mean recall of every head: a table with a row for each layer",
     )
     part = report.layers[row]

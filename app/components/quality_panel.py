@@ -11,10 +11,9 @@ from ..session import visitor
 from ..state import State
 from ..work import document_lengths
 from . import figures_panel
-from .waiting import awaited
+from .waiting import FAINT, NOTHING, awaited, has
 
 _DONE = "Measured exactly, every row of every head."
-_OLDER, _NOTHING = "Faint is what was measured before.", "Nothing was changed."
 _LAST = "last report"  # shown faintly while the next one is measured
 
 
@@ -23,13 +22,13 @@ def render(state: State) -> None:
     figures_panel.group("Quality", captures.chosen().title)
     docs = document_lengths(state.shown.docs)
     job = compute.quality_job(visitor(), state.pattern, state.shown.block, docs)
-    measured = job.done() and not job.cancelled() and job.exception() is None
+    measured = has(job)
     if measured:
         st.session_state[_LAST] = job.result()
     last: Report | None = st.session_state.get(_LAST)
     with st.container(gap="xsmall", key="quality"):
         places = figures_panel.quality(last)
-        told = awaited([job], "Measuring the pattern on the capture …", _DONE, _OLDER if last else _NOTHING)
+        told = awaited([job], "Measuring the pattern on the capture …", _DONE, FAINT if last else NOTHING)
         if told and not measured:
             [st.session_state[_LAST]] = told
             figures_panel.quality(told[0], drawn=places)

@@ -18,7 +18,7 @@ from . import figures_panel
 BEFORE, AFTER = 9, 2  # tokens shown around a row
 
 
-def render(layer: LayerReport, head: int) -> None:
+def render(layer: LayerReport, head: int, key: str = "row recall") -> None:
     """Draw the curve and the worst rows of one head."""
     c = colours()
     figures_panel.group("Recall of each query row")
@@ -48,9 +48,7 @@ def render(layer: LayerReport, head: int) -> None:
         yaxis={**axis, "range": [0, 1.02], "tickvals": [0, 0.5, 1]},
         xaxis={**axis, "range": [0, len(rows)], "showgrid": False},
     )
-    st.plotly_chart(
-        figure, theme=None, config={"displayModeBar": False}, key="row recall", alt="Recall of every query row"
-    )
+    st.plotly_chart(figure, theme=None, config={"displayModeBar": False}, key=key, alt="Recall of every query row")
     figures_panel.group("Rows that lose most")
     tokens = compute.capture().tokens
     worst_rows = layer.heads[head].figures["worst_rows"]

@@ -18,22 +18,31 @@ from ..tasks import Stopped
 
 POLL = 0.1  # seconds between looks, and the longest that a visitor's next action waits for this page to give way
 WAITS = "ps-waits"  # marks a line beside figures that are not this pattern's, or not yet
+FAINT, NOTHING = "Faint is what was measured before.", "Nothing was changed."  # when it was stopped
 LONG = 1.0  # seconds after which a Stop is offered: before that it would only flicker
 
 
-def when_done(jobs: Sequence[Future[Any]], show: Callable[..., None], waiting: str) -> None:
+def when_done(jobs: Sequence[Future[Any]], show: Callable[..., None], waiting: str, older: str = NOTHING) -> None:
     """Call `show` with the results, here; until they are there, say `waiting`. As `awaited`: last on a page."""
     place = st.empty()
     with place.container():
-        results = awaited(jobs, waiting)
+        results = awaited(jobs, waiting, older=older)
     if results is not None:
         with place.container():
             show(*results)
 
 
-def awaited(
-    jobs: Sequence[Future[Any]], waiting: str, done: str = "", older: str = "Nothing was changed."
-) -> list[Any] | None:
+def has(job: Future[Any]) -> bool:
+    """Whether the job's result is there: not stopped, given up or failed."""
+    return job.done() and not job.cancelled() and job.exception() is None
+
+
+def stopped(job: Future[Any]) -> bool:
+    """Whether the visitor has stopped it."""
+    return isinstance(job, Wish) and job.stopped
+
+
+def awaited(jobs: Sequence[Future[Any]], waiting: str, done: str = "", older: str = NOTHING) -> list[Any] | None:
     """The results, or None; a line here says `waiting`, and `done` at the end. What takes long can be stopped.
 
     `older` tells a visitor who stopped it what the page then shows.
@@ -43,7 +52,7 @@ def awaited(
     comes at the same moment.)
     """
     wishes = [job for job in jobs if isinstance(job, Wish)]
-    if any(wish.stopped for wish in wishes):
+    if any(map(stopped, jobs)):
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             st.html(_line(f"Stopped before it was done. {older}", WAITS), width="content")
             _button(st.empty(), "Begin again", waiting, lambda: [wish.again() for wish in wishes])

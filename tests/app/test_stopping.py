@@ -8,7 +8,7 @@ from pattern_studio_app import compute
 from streamlit.testing.v1 import AppTest
 
 import pattern_studio as ps
-from tests.app.drive import figures, html
+from tests.app.drive import figures, html, labelled
 from tests.app.test_pages import started, typed
 
 
@@ -21,6 +21,17 @@ def stop(at: AppTest, text: str) -> None:
     wish.stop()
     gate.set()
     busy.result(60)
+
+
+def table(at: AppTest) -> str:
+    """The rows that lose most."""
+    (found,) = [element.proto.body for element in at.get("html") if "<table" in element.proto.body]
+    return found
+
+
+def drawn(at: AppTest) -> list[str]:
+    """The keys of the figures on the page."""
+    return sorted(chart.proto.id.rsplit("-", 1)[1] for chart in at.get("plotly_chart"))
 
 
 def again(at: AppTest) -> AppTest:
@@ -43,11 +54,42 @@ def test_design_keeps_the_last_figures_and_says_that_it_was_stopped():
     assert figures(at)["Recall, mean"] != before["Recall, mean"]
 
 
-def test_quality_says_that_it_was_stopped_until_it_begins_again():
+def test_quality_keeps_the_last_figures_faintly_until_it_begins_again():
     at = started("quality")
-    assert "<table" in html(at)
+    before, rows = figures(at), table(at)
+    assert drawn(at) == ["attention 7 0", "head table", "row recall"]
     stop(at, "causal & window(41, 0)")
     typed(at, "causal & window(41, 0)")
-    assert "Stopped before it was done." in html(at)
-    assert "<table" not in html(at)
+    assert "Stopped before it was done. Faint is what was measured before." in html(at)
+    assert (figures(at), table(at)) == (before, rows)
+    assert drawn(at) == ["attention 7 0", "head table before", "row recall before"]
+    labelled(at.selectbox, "head").set_value(3).run()  # others can still be looked at
+    assert drawn(at) == ["attention 7 3", "head table before", "row recall before"]
+    assert "Layer 7, head 3" in html(at)
+    labelled(at.selectbox, "layer").set_value(20).run()
+    assert drawn(at) == ["attention 20 3", "head table before", "row recall before"]
+    labelled(at.selectbox, "layer").set_value(7).run()
+    again(at)
+    assert "Stopped" not in html(at)
+    assert drawn(at) == ["attention 7 3", "head table", "row recall"]
+    labelled(at.selectbox, "head").set_value(0).run()
+    assert figures(at) != before
+    assert table(at) != rows
+
+
+def test_quality_without_earlier_figures_says_only_that_it_was_stopped():
+    at = started("design")
+    at.session_state["page"] = "quality"
+    stop(at, "causal & window(42, 0)")
+    typed(at, "causal & window(42, 0)")
+    assert "Stopped before it was done. Nothing was changed." in html(at)
+    assert drawn(at) == []
     assert "<table" in html(again(at))
+
+
+def test_quality_shows_nothing_older_beside_what_can_not_be_measured():
+    at = typed(started("quality"), "causal & docs")
+    assert "Not measured on this capture" in html(at)
+    assert drawn(at) == []
+    typed(at, "causal & (window(255, 0) | sink(4))")
+    assert drawn(at) == ["attention 7 0", "head table", "row recall"]
