@@ -17,6 +17,7 @@ from attention_core import block_sparse_attention, plan
 from attention_core.kernels import launcher
 
 CALLS = {  # programs of each
+    "work_table": 2,
     "hopper": 3,
     "hopper_backward": 10,
     "hopper_dropout": 3,

@@ -1,17 +1,32 @@
-"""The work table of the Hopper programs: 128-row tiles of every batch entry and head, in the order of work."""
+"""The work table of the Hopper programs: 128-row tiles of every batch entry and head, in the order of work.
+
+Made in two programs without a host sync, since a pattern may change at every step: the cost of each entry, then its
+place, which is found by counting the entries that come before it. So nothing is sorted; that is O(entries^2)
+comparisons, 17 million for 16 heads of 32,768 tokens.
+"""
+
+# ruff: noqa: N803 - upper-case arguments are compile-time constants, as is the custom in Triton
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
+from types import SimpleNamespace
 
 import torch
+import triton
+import triton.language as tl
 from torch import Tensor
 
+from ..launcher import Launcher, launched
 from ..triton.lists import TileLists
+from ..triton.primitives import group_of, job_at, steps_of
 
-ROWS = 128  # of a tile of the table: two consumers with 64 each
-MASKED_COST = 1.25  # of a masked tile against a full one
-LONG = 2.0  # times the mean cost: such lines are begun first, whatever their head
+ROWS = tl.constexpr(128)  # of a tile of the table: two consumers with 64 each
+# Cost of a full and of a masked tile, in quarters: whole numbers add up the same in any order.
+FULL, MASKED = tl.constexpr(4), tl.constexpr(5)
+LONG = tl.constexpr(2)  # times the mean cost: such lines are begun first, whatever their head
+_KEPT = SimpleNamespace()  # holds the recorded launches: lists are new at every step, sizes are not
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,39 +53,129 @@ def work_of(lists: TileLists, batch: int, heads: int, members: int = 1) -> Work:
 
 
 def _work(lists: TileLists, batch: int, heads: int, members: int) -> Work:
-    device = lists.jobs.device
-    group = lists.head_group.expand(batch, heads * members).long().view(batch, heads, members)
-    line, part, parts, slot = lists.jobs[group[..., 0]].long().unbind(-1)  # [batch, heads, jobs] each
-    n_jobs, row_tiles = line.shape[-1], lists.line_size // ROWS
-    owner = (group[:, :, None, :] * lists.lines + line[..., None]).clamp(min=0)  # [batch, heads, jobs, members]
-    begin_part, parts = part.clamp(min=0)[..., None], parts.clamp(min=1)[..., None]
+    device, entries, row_tiles = lists.jobs.device, batch * heads * lists.jobs.shape[1], lists.line_size // ROWS.value
+    items = torch.empty((entries * row_tiles, 4 + 4 * members), dtype=torch.int32, device=device)
+    counts = torch.empty(2, dtype=torch.int32, device=device)
+    cost = torch.empty(entries, dtype=torch.int32, device=device)
+    totals = torch.zeros(2, dtype=torch.int64, device=device)
+    sizes = batch, heads, lists.jobs.shape[1], lists.lines, lists.slots, members
+    groups = lists.groups
+    launched(
+        _KEPT, (sizes, lists.line_size, groups), (lists.full_ptr, lists.masked_ptr, lists.jobs, lists.head_group),
+        (cost, totals, items, counts), partial(_launch, sizes, lists.line_size, dict(groups)),
+    )  # fmt: skip
+    return Work(items, counts)
 
-    def share(pointers: Tensor) -> tuple[Tensor, Tensor]:
-        begin, end = pointers[owner].long(), pointers[owner + 1].long()
-        first, stop = (end - begin) * begin_part // parts, (end - begin) * (begin_part + 1) // parts
-        return begin + first, stop - first
 
-    masked_begin, masked = share(lists.masked_ptr)
-    full_begin, full = share(lists.full_ptr)
-    cost = torch.where(line >= 0, (full + MASKED_COST * masked).sum(-1), -1.0)
-
-    place = torch.arange(batch * heads, device=device).view(batch, heads, 1)
-    scratch = torch.where(slot >= 0, (place * lists.slots + slot) * lists.line_size, -1)
-    down = torch.arange(row_tiles, device=device) * ROWS  # [row_tiles]
-    shape = batch, heads, n_jobs, row_tiles
-    own = (
-        (place // heads)[..., None],
-        (place % heads)[..., None],
-        (line * lists.line_size)[..., None] + down,
-        torch.where(slot[..., None] >= 0, scratch[..., None] + down, -1),
+def _launch(
+    sizes: tuple[int, ...], line_size: int, groups: dict[str, bool], launch: Launcher, full_ptr: Tensor,
+    masked_ptr: Tensor, jobs: Tensor, head_group: Tensor, cost: Tensor, totals: Tensor, items: Tensor, counts: Tensor,
+) -> None:  # fmt: skip
+    batch, heads, n_jobs, lines, slots, members = sizes
+    entries, lists = len(cost), (full_ptr, masked_ptr, jobs, head_group)
+    launch(
+        weigh, triton.cdiv(entries, 128), *lists, cost, totals, entries, heads, n_jobs, lines, members, N=128, **groups
     )
-    head = torch.stack([x.expand(shape) for x in own], -1)
-    tiles = torch.stack([masked_begin, masked, full_begin, full], -1)[:, :, :, None].expand(*shape, members, 4)
-    items = torch.cat([head, tiles.flatten(4)], -1).flatten(0, 3)
-    # Long lines first; then one head after another, so that what programs read and add to stays in the L2 cache.
-    mean = cost.clamp(min=0).sum() / (cost > 0).sum().clamp(min=1)
-    rank = torch.where(cost > LONG * mean, 0, torch.where(cost > 0, 1, torch.where(cost == 0, 2, 3)))
-    key = (rank * (batch * heads) + place).long() * 2**32 - (cost * 4).long()
-    order = key[..., None].expand(shape).flatten().sort(stable=True).indices
-    counts = torch.stack([(cost > 0).sum(), (cost >= 0).sum()]) * row_tiles
-    return Work(items[order].int(), counts.int())
+    launch(
+        arrange, triton.cdiv(entries, 16), *lists, cost, totals, items, counts, entries, batch * heads, heads, n_jobs,
+        lines, slots, members, LINE=line_size, ROW_TILES=line_size // ROWS.value, N=16,
+        PEERS=min(1024, triton.next_power_of_2(entries)), num_warps=8, **groups,
+    )  # fmt: skip
+
+
+@triton.jit
+def _entry(entry, jobs, head_group, heads, n_jobs, members, SHARED: tl.constexpr, BY_BATCH: tl.constexpr):
+    """Head of all batch entries, and what the lists' own table holds for an entry: line, part, parts, slot."""
+    place = entry // n_jobs
+    batch, first_head = place // heads, place % heads * members
+    group = group_of(head_group, batch, first_head, heads * members, SHARED, BY_BATCH)
+    line, part, parts, slot = job_at(jobs, group, n_jobs, entry % n_jobs)
+    return place, batch, first_head, line, tl.maximum(part, 0), tl.maximum(parts, 1), slot
+
+
+@triton.jit
+def _tiles(full_ptr, masked_ptr, head_group, batch, head, all_heads, lines, line, part, parts,
+           SHARED: tl.constexpr, BY_BATCH: tl.constexpr):  # fmt: skip
+    """First masked tile, masked tiles, first full tile and full tiles of a line's part, for one member."""
+    group = group_of(head_group, batch, head, all_heads, SHARED, BY_BATCH)
+    owner = group * lines + tl.maximum(line, 0)
+    masked_begin, masked_end = steps_of(masked_ptr, owner, part, parts, 1)
+    full_begin, full_end = steps_of(full_ptr, owner, part, parts, 1)
+    return masked_begin, masked_end - masked_begin, full_begin, full_end - full_begin
+
+
+@triton.jit(do_not_specialize=["entries", "heads", "n_jobs", "lines", "members"])
+def weigh(full_ptr, masked_ptr, jobs, head_group, cost, totals, entries, heads, n_jobs, lines, members,
+          N: tl.constexpr, SHARED: tl.constexpr, BY_BATCH: tl.constexpr):  # fmt: skip
+    """Cost of N entries in quarters, -1 of what is unused; added to totals: all costs, entries with tiles."""
+    entry = tl.program_id(0) * N + tl.arange(0, N)
+    there = entry < entries
+    entry = tl.where(there, entry, 0)
+    _, batch, first_head, line, part, parts, _ = _entry(
+        entry, jobs, head_group, heads, n_jobs, members, SHARED, BY_BATCH
+    )
+    quarters = tl.zeros([N], tl.int32)
+    for member in range(members):
+        _, masked, _, full = _tiles(full_ptr, masked_ptr, head_group, batch, first_head + member, heads * members,
+                                    lines, line, part, parts, SHARED, BY_BATCH)  # fmt: skip
+        quarters += masked * MASKED + full * FULL
+    tl.store(cost + entry, tl.where(line >= 0, quarters, -1), mask=there)
+    quarters = tl.where(there & (line >= 0), quarters, 0)
+    tl.atomic_add(totals, tl.sum(quarters.to(tl.int64), 0))
+    tl.atomic_add(totals + 1, tl.sum((quarters > 0).to(tl.int64), 0))
+
+
+@triton.jit
+def _keys(cost, entry, there, mean_of, total, places, n_jobs):
+    """What entries are ordered by: long lines, others, those without tiles, unused ones; then head; then cost."""
+    quarters = tl.load(cost + entry, mask=there, other=-1)
+    long = quarters.to(tl.int64) * mean_of > total
+    rank = tl.where(quarters > 0, tl.where(long, 0, 1), tl.where(quarters == 0, 2, 3))
+    return (rank * places + entry // n_jobs).to(tl.int64) * 4294967296 - quarters, rank
+
+
+@triton.jit(do_not_specialize=["entries", "places", "heads", "n_jobs", "lines", "slots", "members"])
+def arrange(full_ptr, masked_ptr, jobs, head_group, cost, totals, items, counts, entries, places, heads, n_jobs,
+            lines, slots, members, LINE: tl.constexpr, ROW_TILES: tl.constexpr, N: tl.constexpr, PEERS: tl.constexpr,
+            SHARED: tl.constexpr, BY_BATCH: tl.constexpr):  # fmt: skip
+    """N entries to their places: behind all with a smaller key, and those with the same that come first."""
+    entry = tl.program_id(0) * N + tl.arange(0, N)
+    there = entry < entries
+    entry = tl.where(there, entry, 0)
+    total, busy_entries = tl.load(totals) * LONG, tl.load(totals + 1)
+    key, _ = _keys(cost, entry, there, busy_entries, total, places, n_jobs)
+    at = tl.zeros([N], tl.int32)
+    used = 0
+    for begin in range(0, entries, PEERS):
+        peer = begin + tl.arange(0, PEERS)
+        real = peer < entries
+        their_key, rank = _keys(cost, peer, real, busy_entries, total, places, n_jobs)
+        before = (their_key[None, :] < key[:, None]) | (
+            (their_key[None, :] == key[:, None]) & (peer[None, :] < entry[:, None])
+        )
+        at += tl.sum((before & real[None, :]).to(tl.int32), 1)
+        used += tl.sum((real & (rank < 3)).to(tl.int32), 0)
+    if tl.program_id(0) == 0:
+        tl.store(counts, busy_entries.to(tl.int32) * ROW_TILES)
+        tl.store(counts + 1, used * ROW_TILES)
+    place, batch, first_head, line, part, parts, slot = _entry(
+        entry, jobs, head_group, heads, n_jobs, members, SHARED, BY_BATCH
+    )
+    scratch = (place * slots + slot) * LINE
+    for down in tl.static_range(ROW_TILES):
+        item = items + (at * ROW_TILES + down).to(tl.int64) * (4 + 4 * members)
+        tl.store(item, batch, mask=there)
+        tl.store(item + 1, place % heads, mask=there)
+        tl.store(item + 2, line * LINE + down * ROWS, mask=there)
+        tl.store(item + 3, tl.where(slot >= 0, scratch + down * ROWS, -1), mask=there)
+    for member in range(members):
+        masked_begin, masked, full_begin, full = _tiles(
+            full_ptr, masked_ptr, head_group, batch, first_head + member, heads * members, lines, line, part, parts,
+            SHARED, BY_BATCH,
+        )  # fmt: skip
+        for down in tl.static_range(ROW_TILES):
+            item = items + (at * ROW_TILES + down).to(tl.int64) * (4 + 4 * members) + 4 + member * 4
+            tl.store(item, masked_begin, mask=there)
+            tl.store(item + 1, masked, mask=there)
+            tl.store(item + 2, full_begin, mask=there)
+            tl.store(item + 3, full, mask=there)
