@@ -9,6 +9,7 @@ import streamlit as st
 from pattern_studio.plot.colours import DARK
 
 from . import session
+from .components import theme_watch
 from .pages import compare, design, export, fit, gallery, performance, quality, reach
 from .theme import colours, css
 
@@ -50,3 +51,4 @@ def main() -> None:
     st.html(css())
     session.sync_address(session.state().shown)
     chosen.run()
+    theme_watch.render()  # last: nothing waits for it

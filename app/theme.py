@@ -74,6 +74,8 @@ CSS = """<style>
 .stMainBlockContainer > div > .stVerticalBlock { gap: 0.55rem; }
 .stMain { font-variant-numeric: tabular-nums; }
 
+.st-key-theme-watch { position: absolute; width: 0; height: 0; overflow: hidden; }
+
 /* The pattern's text: the largest thing to type in, in the font that errors below it point into. */
 [class*="st-key-text-"] input { font-family: "Source Code Pro", ui-monospace, monospace; font-size: 15px;
   letter-spacing: 0; }

@@ -201,11 +201,17 @@ def test_the_theme_follows_the_browser(page: Page, address: str):
     corner = """e => { const [x, y, w, h] = e.dataset.place.split(',').map(Number), r = devicePixelRatio;
                 return [...e.getContext('2d').getImageData((x + 0.99 * w) * r, (y + 0.02 * h) * r, 1, 1).data] }"""
     assert drawn_map(page).evaluate(corner)[:3] == [16, 23, 30]
-    page.emulate_media(color_scheme="light")
+    settled(page)
+    page.emulate_media(color_scheme="light")  # all is drawn anew, without a click
     expect(page.locator(".stApp")).to_have_css("background-color", "rgb(255, 255, 255)")
-    box(page).fill("causal")  # what is drawn next is drawn in the new theme
-    expect(figure(page, "Block")).to_have_text("53.1 %")
     page.wait_for_function(f"e => ({corner})(e)[0] == 255", arg=drawn_map(page).element_handle())
+    page.get_by_role("link", name="Quality", exact=True).click()
+    paper = page.get_by_role("figure", name="Recall of every query row").locator(".main-svg").first
+    expect(paper).to_have_css("background-color", "rgb(255, 255, 255)")
+    settled(page)
+    page.emulate_media(color_scheme="dark")
+    expect(paper).to_have_css("background-color", "rgb(16, 23, 30)")
+    expect(page.get_by_text("Rows that lose most")).to_have_css("color", "rgb(154, 169, 183)")
 
 
 def test_a_drag_goes_by_the_tool_it_began_with(page: Page, address: str):
