@@ -58,8 +58,9 @@ def as_arguments(p: float | None, seed: Sequence[Tensor]) -> tuple[Tensor | None
     """Seed, threshold and weight as the fused programs take them; None leaves no argument in the compiled program."""
     if p is None:
         return None, None, None
-    dropout = Dropout(p, *seed)
-    return dropout.seed, dropout.threshold - 2**31, dropout.weight
+    [one] = seed
+    dropout = Dropout(p, one)
+    return one, dropout.threshold - 2**31, dropout.weight
 
 
 def words(seed: Tensor, c0: Tensor, c1: Tensor, c2: Tensor, c3: Tensor) -> Tensor:
