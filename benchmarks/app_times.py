@@ -43,9 +43,9 @@ FIRST = (
     + """
   const first = window.psFirst = {}, looked_for = {
     text: '[aria-label=Pattern]', figures: '[data-testid=stMetricValue]', map: 'canvas[data-drawn]',
-    quality: '.st-key-quality:not(:has(.ps-waits)) [data-testid=stMetricValue]' };
+    quality: '.st-key-quality [data-testid=stMetricValue]' };  // a value that is waited for is told as …
   const look = () => { for (const [name, selector] of Object.entries(looked_for))
-    if (!(name in first) && find(selector)) first[name] = performance.now();
+    if (!(name in first) && (find(selector)?.innerText ?? '…') !== '…') first[name] = performance.now();
     requestAnimationFrame(look); };
   look();
 })()"""
