@@ -86,7 +86,7 @@ WATCH = """() => {
     for (const [name, found] of Object.entries(parts)) {
       const boxes = found().filter(e => e.checkVisibility()).map(e => {
         const { x, y, width, height } = e.getBoundingClientRect();
-        return [x, y, height].concat(name === 'regret' || name === 'block' ? [] : [width]).map(Math.round).join(' ');
+        return [x, y, width, height].map(Math.round).join(' ');
       });
       const told = [...new Set(boxes)].join(' and ') || 'gone';
       if (!seen[name].includes(told)) seen[name].push(told);
