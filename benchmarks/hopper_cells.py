@@ -1,6 +1,6 @@
 """Correctness cells of the Hopper kernels: small problems, each with something that can go wrong, by name.
 
-The GPU tests run them against float64 on every fused backend, and `benchmarks.hopper_first_run` on a card
+The GPU tests run them against float64 on every fused backend, and `benchmarks.hopper_variants` on a card
 that is lent for minutes.
 """
 
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -127,16 +128,17 @@ def limit(part: str, dtype: torch.dtype) -> float:
 
 
 @contextmanager
-def adding(chosen: bool) -> Iterator[None]:
-    """Have the Hopper backward add dQ up, or not, however many tiles there are."""
+def adding(chosen: bool, **change: Any) -> Iterator[None]:
+    """Have the Hopper backward add dQ up, or not, however many tiles there are; `change` its shape if it does."""
     from attention_core.kernels.hopper import launch_backward
 
-    usual = launch_backward.adds
+    usual, shape = launch_backward.adds, launch_backward.adding_shape
     launch_backward.adds = lambda dim, by_key: chosen
+    launch_backward.adding_shape = lambda dim: replace(shape(dim), **change)
     try:
         yield
     finally:
-        launch_backward.adds = usual
+        launch_backward.adds, launch_backward.adding_shape = usual, shape
 
 
 def errors(

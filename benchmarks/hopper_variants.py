@@ -1,7 +1,8 @@
 """`python -m benchmarks.hopper_variants DIR`: the Hopper kernels and their variants on a card.
 
-Every cell of hopper_cells.py against float64, then the variants of the programs timed beside the portable kernels, each
-case in a process of its own with a time limit, so that one that hangs or fails costs no other. DIR/results.json has
+Every cell of hopper_cells.py against float64, with dropout and without, while each variant of the programs is compiled
+beside it; then the variants timed beside the portable kernels, each case in a process of its own with a time limit, so
+that one that hangs or fails costs no other. DIR/results.json has
 everything, in the form of benchmarks/results and with the text of each failure.
 """
 
@@ -92,8 +93,8 @@ def main() -> None:
             (options.folder / "results.json").write_text(text)
 
     jobs = [job for job in _jobs(options.skip_cells) if options.only in job["name"]]
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:  # correctness may share the card
-        list(pool.map(run, [job for job in jobs if job["kind"] == "cell"]))
+    with ThreadPoolExecutor(min(14, os.cpu_count() or 1)) as pool:  # correctness and compiling may share the card
+        list(pool.map(run, [job for job in jobs if job["kind"] != "time"]))
     for job in jobs:  # times may not
         if job["kind"] == "time":
             run(job)
@@ -102,14 +103,31 @@ def main() -> None:
 
 
 def _jobs(skip_cells: bool) -> list[dict]:
-    cells = [{"kind": "cell", "name": f"{name}_{dim}", "cell": name, "dim": dim} for dim in (128, 64) for name in CELLS]
+    # Every variant compiles two programs or more, minutes in all: they are run once, side by side, before any is timed.
+    warm = [
+        {"kind": "warm", "name": f"warm_{case}_{block_k}_D{dim}_{name}", "pattern": case, "length": 4096, "dim": dim,
+         "block_k": block_k, "variant": name}
+        for case, block_k in (("random_0.10", 128), ("causal_window_1023", 128))
+        for dim in (128, 64)
+        for name in FORWARD | BACKWARD | (BACKWARD_64 if dim == 64 else {}) | {"seven products": {}}
+    ] + [
+        {"kind": "warm", "name": f"warm_runs_D{dim}", "pattern": "random_0.10", "length": 4096, "dim": dim,
+         "block_k": 8}
+        for dim in (128, 64)
+    ]  # fmt: skip
+    cells = [
+        {"kind": "cell", "name": f"{name}_{dim}{'_dropout' * (p > 0)}", "cell": name, "dim": dim, "dropout_p": p}
+        for p in (0.0, 0.3)
+        for dim in (128, 64)
+        for name in CELLS
+    ]
     times = [
         {"kind": "time", "name": f"{case}_S{length}_D{dim}_{block_k}", "pattern": case, "length": length, "dim": dim,
          "block_k": block_k}
         for case, length, block_k in TIMED
         for dim in (128, 64)
     ]  # fmt: skip
-    return ([] if skip_cells else cells) + times
+    return warm + ([] if skip_cells else cells) + times
 
 
 def _case(name: str, length: int, dim: int, block_k: int) -> Case:
@@ -148,20 +166,25 @@ def _work(job: dict) -> dict:
 
 
 def _compare(job: dict) -> dict:
-    """Errors of one cell in each dtype that it has."""
-    found = {}
+    """Errors of one cell in each dtype that it has, by each way of the backward."""
+    found, p = {}, job["dropout_p"]
+    # The program that adds has no dropout.
+    ways = {"": (False, {})} | ({} if p else {" adding": (True, {}), " adding by threads": (True, {"engine": False})})
     for dtype in CELLS[job["cell"]].halves:
-        for way in (True, False):  # of the backward
-            with adding(way):
-                told = errors(job["cell"], "hopper", dtype, job["dim"])
-            found[f"{str(dtype).removeprefix('torch.')}{' adding' if way else ''}"] = told | {
+        for name, (way, change) in ways.items():
+            with adding(way, **change):
+                told = errors(job["cell"], "hopper", dtype, job["dim"], dropout_p=p)
+            found[f"{str(dtype).removeprefix('torch.')}{name}"] = told | {
                 "ok": all(error <= limit(part, dtype) for part, error in told.items())
             }
     return {"ok": all(x["ok"] for x in found.values()), "errors": found}
 
 
 def _time(job: dict) -> dict:
-    """Median ms of both passes of the portable kernels and of each variant, on one case, in one process."""
+    """Median ms of both passes of the portable kernels and of each variant, on one case, in one process.
+
+    A warm job runs its one variant (or without a name all) and times nothing.
+    """
     case = _case(job["pattern"], job["length"], job["dim"], job["block_k"])
     layout, dim = case.layout(), case.dim
     ready, scale = plan(layout, device="cuda"), dim**-0.5
@@ -188,13 +211,17 @@ def _time(job: dict) -> dict:
             shapes = None, replace(launch_backward.adding_shape(dim), **change)
             work["hopper", "backward", name or "five products"] = partial(_adding, q, k, v, *rest, False, shapes)
     rows = []
+    warm, only = job["kind"] == "warm", job.get("variant")
     for (arm, kind, name), run in work.items():
+        if only is not None and name not in (only, only or "five products"):
+            continue
         row = {"arm": arm, "pass": kind, "variant": name}
         try:
             found = run()
             error = _apart(found, wanted if kind == "forward" else exact)
-            time.sleep(0.3)  # the card slows down under load: let it cool
-            ms = do_bench(run, warmup=30, rep=120, return_mode="median")
+            if not warm:
+                time.sleep(0.3)  # the card slows down under load: let it cool
+            ms = float("inf") if warm else do_bench(run, warmup=30, rep=120, return_mode="median")
         except (RuntimeError, triton.TritonError, triton.OutOfResources) as failed:  # the next variant may do
             rows.append(row | {"ok": False, "error": str(failed)[:300]})
             continue
