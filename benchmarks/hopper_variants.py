@@ -37,29 +37,27 @@ from .cases import Case, as_full, global_local, local, random
 from .hopper_cells import CELLS, adding, errors, limit
 
 # What is changed of the default forward, and of the backward that adds dQ up; an empty change is the default.
-FORWARD: dict[str, dict] = {"": {}, "turns and ahead": {"turns": True, "ahead": True}}
+FORWARD: dict[str, dict] = {"": {}, "no turns, nothing ahead": {"turns": False, "ahead": False}}
 BACKWARD: dict[str, dict] = {
     "": {},
-    "threads": {"engine": False},
-    "threads, 2 buffers": {"engine": False, "buffers": 2},
-    "threads, 3 slots": {"engine": False, "slots": 3},
+    "scores at their turn": {"ahead": False},
+    "scores at their turn, 3 slots": {"ahead": False, "slots": 3},
 }
-BACKWARD_64: dict[str, dict] = {  # at D 128 no registers are left for V and K
-    "V in registers": {"in_registers": 1},
-    "V, K in registers": {"in_registers": 2},
-    "threads, V, K in registers": {"engine": False, "in_registers": 2},
-    "threads, V, K in registers, 2 buffers": {"engine": False, "in_registers": 2, "buffers": 2},
+BACKWARD_64: dict[str, dict] = {  # at D 128 neither registers nor shared memory are left for these
+    "nothing held": {"in_registers": False},
+    "2 buffers": {"buffers": 2},
+    "scores at their turn, 2 buffers": {"ahead": False, "buffers": 2},
 }
 # Case, length, keys of a block; most telling first.
 TIMED = (
     ("random_0.10", 32768, 128),
-    ("random_0.02", 32768, 128),
-    ("global_local_0.05", 32768, 128),
     ("local_0.05", 32768, 128),
-    ("random_0.05", 32768, 128),
+    ("global_local_0.05", 32768, 128),
+    ("random_0.02", 32768, 128),
     ("causal_window_1023", 32768, 128),
     ("causal_window_1023_as_full", 32768, 128),
     ("random_0.10", 32768, 8),
+    ("random_0.05", 32768, 128),
     ("random_0.02", 8192, 128),
     ("random_0.10_gqa8", 32768, 128),
 )
@@ -73,7 +71,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=8.5, help="no job is started after this")
     parser.add_argument("--limit", type=float, default=150, help="seconds that one job may take")
     parser.add_argument("--only", default="", help="only jobs whose name contains this")
-    parser.add_argument("--skip-cells", action="store_true", help="times only")
+    parser.add_argument("--skip", default=" ", help="no jobs whose name contains this, such as cell or dropout")
     options = parser.parse_args()
     if options.job:
         print(json.dumps(_work(json.loads(options.job))))
@@ -92,7 +90,7 @@ def main() -> None:
             text = json.dumps({"rows": [stamp | row for row in done]}, indent=1)
             (options.folder / "results.json").write_text(text)
 
-    jobs = [job for job in _jobs(options.skip_cells) if options.only in job["name"]]
+    jobs = [job for job in _jobs() if options.only in job["name"] and options.skip not in job["name"]]
     with ThreadPoolExecutor(min(14, os.cpu_count() or 1)) as pool:  # correctness and compiling may share the card
         list(pool.map(run, [job for job in jobs if job["kind"] != "time"]))
     for job in jobs:  # times may not
@@ -102,10 +100,10 @@ def main() -> None:
     print("\n".join(_line(row) for row in done if not row["ok"]) or "none")
 
 
-def _jobs(skip_cells: bool) -> list[dict]:
+def _jobs() -> list[dict]:
     # Every variant compiles two programs or more, minutes in all: they are run once, side by side, before any is timed.
     warm = [
-        {"kind": "warm", "name": f"warm_{case}_{block_k}_D{dim}_{name}", "pattern": case, "length": 4096, "dim": dim,
+        {"kind": "warm", "name": f"warm_{case}_{block_k}_D{dim}_{name.replace(' ', '_')}", "pattern": case, "length": 4096, "dim": dim,
          "block_k": block_k, "variant": name}
         for case, block_k in (("random_0.10", 128), ("causal_window_1023", 128))
         for dim in (128, 64)
@@ -116,7 +114,7 @@ def _jobs(skip_cells: bool) -> list[dict]:
         for dim in (128, 64)
     ]  # fmt: skip
     cells = [
-        {"kind": "cell", "name": f"{name}_{dim}{'_dropout' * (p > 0)}", "cell": name, "dim": dim, "dropout_p": p}
+        {"kind": "cell", "name": f"cell_{name}_{dim}{'_dropout' * (p > 0)}", "cell": name, "dim": dim, "dropout_p": p}
         for p in (0.0, 0.3)
         for dim in (128, 64)
         for name in CELLS
@@ -127,7 +125,7 @@ def _jobs(skip_cells: bool) -> list[dict]:
         for case, length, block_k in TIMED
         for dim in (128, 64)
     ]  # fmt: skip
-    return warm + ([] if skip_cells else cells) + times
+    return warm + cells + times
 
 
 def _case(name: str, length: int, dim: int, block_k: int) -> Case:
@@ -169,7 +167,7 @@ def _compare(job: dict) -> dict:
     """Errors of one cell in each dtype that it has, by each way of the backward."""
     found, p = {}, job["dropout_p"]
     # The program that adds has no dropout.
-    ways = {"": (False, {})} | ({} if p else {" adding": (True, {}), " adding by threads": (True, {"engine": False})})
+    ways = {"": (False, {})} | ({} if p else {" adding": (True, {}), " adding in turn": (True, {"ahead": False})})
     for dtype in CELLS[job["cell"]].halves:
         for name, (way, change) in ways.items():
             with adding(way, **change):

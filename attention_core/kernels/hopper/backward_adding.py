@@ -11,8 +11,7 @@ that to a float32 sum in global memory. backward.py computes S and dP twice inst
 repeatable. Sums of 64 x 64 keep the registers of both consumers under their limit.
 
 The sums stand in the order of the registers that hold them (`in_register_order`): 4 neighbouring numbers a thread,
-512 bytes a warp. So they pass shared memory without bank conflicts on their way to the copy engine, or need not
-pass it at all (ENGINE off): then the threads add them by themselves, 16 bytes an instruction.
+512 bytes a warp. So they pass shared memory without bank conflicts on their way to the copy engine.
 """
 
 # ruff: noqa: N803 - upper-case arguments are compile-time constants, as is the custom in Triton
@@ -111,7 +110,7 @@ def _in_register_order(x):
 
 @gluon.jit
 def _fold(own, other, bars, extra, scores, more, slot, phase, parity, dk, dv, walked, units, step, head_rows, first,
-          q_len, scale, ENGINE: gl.constexpr, GROUP: gl.constexpr, MASKED: gl.constexpr, SLOTS: gl.constexpr,
+          q_len, scale, AHEAD: gl.constexpr, GROUP: gl.constexpr, MASKED: gl.constexpr, SLOTS: gl.constexpr,
           N: gl.constexpr, D: gl.constexpr, GRANULE: gl.constexpr, BLOCK_Q: gl.constexpr, BLOCK_K: gl.constexpr,
           HAS_BITS: gl.constexpr, S: gl.constexpr, A: gl.constexpr):  # fmt: skip
     """Add one tile of queries to dK (without the scale) and dV, [64, D] each, and to dQ in global memory.
@@ -121,87 +120,91 @@ def _fold(own, other, bars, extra, scores, more, slot, phase, parity, dk, dv, wa
     k_left, v_left, k_panels, mine = own
     q_ring, do_ring, lse_ring, delta_ring = other
     x_full, x_free, y_full, y_free = bars
-    ds_ring, stage, sums, sum_box = extra
+    ds_ring, stage, sum_box = extra
     half: gl.constexpr = ds_ring.dtype
     PANELS: gl.constexpr = D // 64  # a row is PANELS times 128 bytes of swizzled memory
     HALVES: gl.constexpr = N // 64  # 64 queries each; HALVES * PANELS is 2: one 64 x 64 part of dQ a consumer
     zero = gl.zeros([64, 64], gl.float32, S)
     base = slot * HALVES
     row = first_row(units, step, N, GRANULE)
-    s = warpgroup_mma_wait(0, deps=[scores])
+    # In flight at each point: what stands in the comments, first issued first. A wait for n leaves the last n.
+    if AHEAD:
+        s = warpgroup_mma_wait(0, deps=[scores])
+    else:
+        mbarrier.wait(x_full.index(slot), phase)
+        scores = warpgroup_mma(k_left, q_ring.index(base).permute([1, 0]), zero, use_acc=False, is_async=True)
     mbarrier.wait(y_full.index(slot), phase)
     weighted = warpgroup_mma(v_left, do_ring.index(base).permute([1, 0]), zero, use_acc=False, is_async=True)
     if HALVES == 2:
-        scores = warpgroup_mma(k_left, q_ring.index(base + 1).permute([1, 0]), zero, use_acc=False, is_async=True)
+        more_scores = warpgroup_mma(k_left, q_ring.index(base + 1).permute([1, 0]), zero, use_acc=False, is_async=True)
+    if not AHEAD:
+        s = warpgroup_mma_wait(HALVES, deps=[scores])  # dP, S of the second half
     p = _weights(
         s, lse_ring, slot, 0, walked, step, first, q_len, scale, MASKED, N, GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS, S
     )
     p_half = gl.convert_layout(p.to(half), A)
     dv = warpgroup_mma(p_half, do_ring.index(base), dv, is_async=True)
-    dp = warpgroup_mma_wait(HALVES, deps=[weighted])
+    dp = warpgroup_mma_wait(HALVES, deps=[weighted])  # S of the second half, dV
     ds = p * (dp - delta_ring.index(base).load(gl.SliceLayout(0, S))[None, :])
     if MASKED:
         ds = gl.where(p == 0, 0.0, ds)
     ds = ds.to(half)
     ds_ring.index((parity * 2 + GROUP) * HALVES).store(ds)
     ds_half = gl.convert_layout(ds, A)
-    dk = warpgroup_mma(ds_half, q_ring.index(base), dk, is_async=True)
     if HALVES == 2:
+        dk = warpgroup_mma(ds_half, q_ring.index(base), dk, is_async=True)
         weighted = warpgroup_mma(v_left, do_ring.index(base + 1).permute([1, 0]), zero, use_acc=False, is_async=True)
-        s = warpgroup_mma_wait(3, deps=[scores])
+        s = warpgroup_mma_wait(3, deps=[more_scores])  # dV, dK, dP
         p = _weights(
             s, lse_ring, slot, 1, walked, step, first, q_len, scale, MASKED, N, GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS, S
         )
         p_more = gl.convert_layout(p.to(half), A)
         dv = warpgroup_mma(p_more, do_ring.index(base + 1), dv, is_async=True)
-        dp = warpgroup_mma_wait(1, deps=[weighted])
+        dp, dk, ds_half = warpgroup_mma_wait(1, deps=[weighted, dk, ds_half])  # dV
         ds = p * (dp - delta_ring.index(base + 1).load(gl.SliceLayout(0, S))[None, :])
         if MASKED:
             ds = gl.where(p == 0, 0.0, ds)
         ds = ds.to(half)
         ds_ring.index((parity * 2 + GROUP) * HALVES + 1).store(ds)
-        ds_more = gl.convert_layout(ds, A)
-        dk = warpgroup_mma(ds_more, q_ring.index(base + 1), dk, is_async=True)
+        ds_last = gl.convert_layout(ds, A)
+    else:
+        ds_last = ds_half
     fence_async_shared()
     # Past this point both consumers' dS is written, and both are done with the last tile but one: its buffer
     # may be written again.
     meet()
-    if HALVES == 1:  # no registers are left to have these products, dQ and the next scores on their way at once
-        dv, dk, p_half, ds_half = warpgroup_mma_wait(0, deps=[dv, dk, p_half, ds_half])
     dq = gl.zeros([64, 64], gl.float32, S)
     for g in gl.static_range(2):
         left = ds_ring.index((parity * 2 + g) * HALVES + GROUP % HALVES).permute([1, 0])
         right = k_panels.index((mine + g) * PANELS + GROUP % PANELS)
         dq = warpgroup_mma(left, right, dq, use_acc=g > 0, is_async=True)
-    later, later_phase = next_slot(slot, phase, SLOTS)
-    mbarrier.wait(x_full.index(later), later_phase, pred=more)
-    ahead = warpgroup_mma(k_left, q_ring.index(later * HALVES).permute([1, 0]), zero, use_acc=False, is_async=True)
+    # dK comes last: while it is multiplied dQ leaves the registers.
+    dk = warpgroup_mma(ds_last, q_ring.index(base + HALVES - 1), dk, is_async=True)
     if HALVES == 2:
-        dv, dk, dq, p_half, ds_half, p_more, ds_more = warpgroup_mma_wait(
-            1, deps=[dv, dk, dq, p_half, ds_half, p_more, ds_more]
-        )
+        dv, dq, p_half, p_more = warpgroup_mma_wait(1, deps=[dv, dq, p_half, p_more])  # dK
     else:
-        dq = warpgroup_mma_wait(1, deps=[dq])
-    mbarrier.arrive(x_free.index(slot))
+        dv, dq, p_half = warpgroup_mma_wait(1, deps=[dv, dq, p_half])  # dK
     mbarrier.arrive(y_free.index(slot))
     part = ((head_rows + row) // 64 + GROUP % HALVES) * PANELS + GROUP % PANELS
-    if ENGINE:
-        tma.store_wait(0)
-        stage.index(GROUP).store(_in_register_order(dq))
-        fence_async_shared()
-        box_add(sum_box, [part * 128, 0], stage.index(GROUP))
+    tma.store_wait(0)
+    stage.index(GROUP).store(_in_register_order(dq))
+    fence_async_shared()
+    box_add(sum_box, [part * 128, 0], stage.index(GROUP))
+    if AHEAD:
+        later, later_phase = next_slot(slot, phase, SLOTS)
+        mbarrier.wait(x_full.index(later), later_phase, pred=more)
+        scores = warpgroup_mma(k_left, q_ring.index(later * HALVES).permute([1, 0]), zero, use_acc=False, is_async=True)
+        dk, ds_last = warpgroup_mma_wait(1, deps=[dk, ds_last])
     else:
-        W: gl.constexpr = gl.BlockedLayout([1, 4], [4, 8], [4, 1], [1, 0])
-        number = gl.arange(0, 128, layout=gl.SliceLayout(1, W))[:, None] * 32
-        number += gl.arange(0, 32, layout=gl.SliceLayout(0, W))[None, :]
-        ordered = gl.convert_layout(_in_register_order(dq), W, assert_trivial=True)
-        gl.atomic_add(sums + part.to(gl.int64) * 4096 + number, ordered, sem="relaxed")
-    return dk, dv, ahead
+        dk, ds_last = warpgroup_mma_wait(0, deps=[dk, ds_last])
+        scores = s
+    mbarrier.arrive(x_free.index(slot))
+    return dk, dv, scores
 
 
 @gluon.jit
 def _consume(
-    common, ENGINE: gl.constexpr, IN_REGISTERS: gl.constexpr, GROUP: gl.constexpr, BUFFERS: gl.constexpr,
+    common, IN_REGISTERS: gl.constexpr, AHEAD: gl.constexpr, GROUP: gl.constexpr, BUFFERS: gl.constexpr,
     SLOTS: gl.constexpr, N: gl.constexpr, GRANULE: gl.constexpr, STEPS: gl.constexpr, D: gl.constexpr,
     BLOCK_Q: gl.constexpr, BLOCK_K: gl.constexpr, HAS_BITS: gl.constexpr, MASKED: gl.constexpr, SPLIT: gl.constexpr,
 ):  # fmt: skip
@@ -240,7 +243,7 @@ def _consume(
         mbarrier.wait(own_full.index(own_slot * 2), own_phase)
         mbarrier.wait(own_full.index(own_slot * 2 + 1), own_phase)
         K: gl.constexpr = gl.DotOperandLayout(0, S, 2)
-        k_left = k_ring.index(mine).load(K) if IN_REGISTERS == 2 else k_ring.index(mine)
+        k_left = k_ring.index(mine).load(K) if IN_REGISTERS else k_ring.index(mine)
         v_left = v_ring.index(mine).load(K) if IN_REGISTERS else v_ring.index(mine)
         own = (k_left, v_left, k_panels, own_slot * 2)
         dk = gl.zeros([64, D], gl.float32, O)
@@ -251,15 +254,17 @@ def _consume(
             # Sums of each head begin at a whole part.
             head_rows = (batch * kv_heads * kv_ratio + kv_head * kv_ratio + member) * ((q_len + 63) // 64 * 64)
             left = masked + full
-            mbarrier.wait(x_full.index(slot), phase, pred=left > 0)
-            scores = warpgroup_mma(k_left, q_ring.index(slot * (N // 64)).permute([1, 0]), zero, use_acc=False,
-                                   is_async=True)  # fmt: skip
+            scores = zero
+            if AHEAD:
+                mbarrier.wait(x_full.index(slot), phase, pred=left > 0)
+                scores = warpgroup_mma(k_left, q_ring.index(slot * (N // 64)).permute([1, 0]), zero, use_acc=False,
+                                       is_async=True)  # fmt: skip
             if MASKED:
                 for j in range(0, masked):
                     left -= 1
                     dk, dv, scores = _fold(
                         own, other, streamed, extra, scores, left > 0, slot, phase, parity, dk, dv, walked,
-                        masked_units, masked_begin + j, head_rows, first, q_len, scale2, ENGINE, GROUP, True, SLOTS, N,
+                        masked_units, masked_begin + j, head_rows, first, q_len, scale2, AHEAD, GROUP, True, SLOTS, N,
                         D, GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS, S, A)  # fmt: skip
                     slot, phase = next_slot(slot, phase, SLOTS)
                     parity = parity ^ 1
@@ -267,11 +272,12 @@ def _consume(
                 left -= 1
                 dk, dv, scores = _fold(
                     own, other, streamed, extra, scores, left > 0, slot, phase, parity, dk, dv, walked, full_units,
-                    full_begin + j, head_rows, first, q_len, scale2, ENGINE, GROUP, False, SLOTS, N, D, GRANULE,
+                    full_begin + j, head_rows, first, q_len, scale2, AHEAD, GROUP, False, SLOTS, N, D, GRANULE,
                     BLOCK_Q, BLOCK_K, HAS_BITS, S, A)  # fmt: skip
                 slot, phase = next_slot(slot, phase, SLOTS)
                 parity = parity ^ 1
-            warpgroup_mma_wait(0, deps=[scores])  # of no tile: read and not used
+            if AHEAD:
+                warpgroup_mma_wait(0, deps=[scores])  # of no tile: read and not used
         last = mine
         own_slot, own_phase = next_slot(own_slot, own_phase, BUFFERS)
         # dK leaves through the buffer of K, which the other consumer may still multiply.
@@ -293,17 +299,17 @@ def _consume(
 
 @gluon.jit(do_not_specialize=["kv_len", "q_len", "kv_heads", "kv_ratio"])
 def backward_adding(
-    k_box, v_box, q_box, do_box, dk_box, dv_box, sum_box, sums, dk_out, dv_out, k_parts, v_parts, lse2, delta,
+    k_box, v_box, q_box, do_box, dk_box, dv_box, sum_box, dk_out, dv_out, k_parts, v_parts, lse2, delta,
     flag, full_units, masked_units, low, high, bits, masks, items, counts, scale2, scale, kv_len, q_len, kv_heads,
     kv_ratio,
     D: gl.constexpr, N: gl.constexpr, GRANULE: gl.constexpr, STEPS: gl.constexpr, BLOCK_Q: gl.constexpr,
     BLOCK_K: gl.constexpr, HAS_BITS: gl.constexpr, MASKED: gl.constexpr, SPLIT: gl.constexpr,
-    BUFFERS: gl.constexpr, SLOTS: gl.constexpr, ENGINE: gl.constexpr, IN_REGISTERS: gl.constexpr,
+    BUFFERS: gl.constexpr, SLOTS: gl.constexpr, IN_REGISTERS: gl.constexpr, AHEAD: gl.constexpr,
     CONSUMER_REGISTERS: gl.constexpr, PRODUCER_REGISTERS: gl.constexpr,
 ):  # fmt: skip
-    """dK and dV of every key, and dQ without the scale added to `sums`, float32 [parts * 128, 32] as in `sum_box`.
+    """dK and dV of every key, and dQ without the scale added to the float32 [parts * 128, 32] of `sum_box`.
 
-    ENGINE: the copy engine adds, else the threads. IN_REGISTERS: of V and K, how many are held there as left operands.
+    IN_REGISTERS: K and V are held there as left operands, too.
     Grid: [multiprocessors]. GRANULE >= N, a power of two; N * D is 8192.
     """
     half: gl.constexpr = k_box.dtype
@@ -316,7 +322,6 @@ def backward_adding(
     line: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
     lse_ring = gl.allocate_shared_memory(gl.float32, [SLOTS * (N // 64), 64], line)
     delta_ring = gl.allocate_shared_memory(gl.float32, [SLOTS * (N // 64), 64], line)
-    # Without the copy engine nothing passes it; an allocation that nobody uses takes no memory.
     stage = gl.allocate_shared_memory(gl.float32, [2, 128, 32], sum_box.layout)
     lse_tiles = view(lse_ring, [SLOTS, N], line)  # as the producer sees them
     delta_tiles = view(delta_ring, [SLOTS, N], line)
@@ -341,15 +346,15 @@ def backward_adding(
         mbarrier.init(y_full.index(i), count=2)
         mbarrier.init(y_free.index(i), count=2)
     bars = (own_full, own_free, x_full, x_free, y_full, y_free)
-    extra = (ds_ring, stage, sums, sum_box)
+    extra = (ds_ring, stage, sum_box)
     common = ((dk_box, dv_box), (k_ring, v_ring, q_ring, do_ring), (lse_ring, delta_ring), (k_boxed, v_boxed), bars,
               extra, k_panels, (masked_units, low, high, bits, masks), full_units, (dk_out, dv_out, k_parts, v_parts),
               items, counts, scale2, scale, kv_len, q_len, kv_heads, kv_ratio, flag)  # fmt: skip
     gl.warp_specialize(
         [
-            (_consume, (common, ENGINE, IN_REGISTERS, 0, BUFFERS, SLOTS, N, GRANULE, STEPS, D, BLOCK_Q, BLOCK_K,
+            (_consume, (common, IN_REGISTERS, AHEAD, 0, BUFFERS, SLOTS, N, GRANULE, STEPS, D, BLOCK_Q, BLOCK_K,
                         HAS_BITS, MASKED, SPLIT)),
-            (_consume, (common, ENGINE, IN_REGISTERS, 1, BUFFERS, SLOTS, N, GRANULE, STEPS, D, BLOCK_Q, BLOCK_K,
+            (_consume, (common, IN_REGISTERS, AHEAD, 1, BUFFERS, SLOTS, N, GRANULE, STEPS, D, BLOCK_Q, BLOCK_K,
                         HAS_BITS, MASKED, SPLIT)),
             (_produce, ((k_box, v_box, q_box, do_box), (k_boxed, v_boxed, q_boxed, do_boxed), (lse_tiles, delta_tiles),
                         bars, masked_units, full_units, lse2, delta, items, counts, q_len, kv_heads, kv_ratio, BUFFERS,

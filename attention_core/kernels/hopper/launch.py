@@ -37,14 +37,14 @@ class Variant:
     producer_registers: int = 24
 
 
-def forward_variant(dim: int, dtype: torch.dtype) -> Variant:
+def forward_variant(dim: int, dtype: torch.dtype, dropout: bool = False) -> Variant:
     """The variant that `attention_forward` takes unless it is given one.
 
-    D 128 fills shared memory with 2 + 3 slots, D 64 with 4 + 4; turns and issuing ahead paid at D 64
-    only (a prototype on H100). float16 can't hold P above 65504, so it follows the running maximum.
+    D 128 fills shared memory with 2 + 3 slots, D 64 with 4 + 4. Turns and issuing ahead pay at both (measured:
+    notes/hopper.md). float16 can't hold P above 65504, so it follows the running maximum.
     """
-    frozen = dtype == torch.bfloat16
-    return Variant(2, 3, False, False, frozen) if dim == 128 else Variant(4, 4, True, True, frozen)
+    slots = (2, 3) if dim == 128 else (4, 4)
+    return Variant(*slots, turns=not dropout, ahead=not dropout, frozen=dtype == torch.bfloat16)
 
 
 @cache
@@ -106,7 +106,7 @@ def _forward(
     """The programs of one call: all tiles, rows to be repaired, parts to be merged."""
     *seed, out, lse, part_out, part_lse = rest
     (batch, heads, q_len, dim), (kv_heads, kv_len) = q.shape, k.shape[1:3]
-    variant = variant or forward_variant(dim, q.dtype)
+    variant = variant or forward_variant(dim, q.dtype, p is not None)
     work = work_of(lists, batch, heads)
     n, granule = lists.tile, min(lists.granule, lists.tile)
     key_box = (n, dim) if granule == n else (granule, 64)

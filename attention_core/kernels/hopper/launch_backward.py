@@ -28,14 +28,14 @@ SUMMED = NVMMASharedLayout(128, 32, 2)
 class Shape:
     """Rows of a streamed tile, buffers of the rows that stay, slots of the rings, registers of a thread.
 
-    Where dQ is added up: whether the copy engine does it, else the threads; and how many of V and K a thread holds.
+    Where dQ is added up: whether K and V are held in registers, too.
     """
 
     rows: int
     buffers: int
     slots: int
-    engine: bool = True
-    in_registers: int = 0
+    in_registers: bool = False
+    ahead: bool = True
     consumer_registers: int = 240
     producer_registers: int = 24
 
@@ -63,7 +63,7 @@ def key_shape(dim: int, dropout: bool = False) -> Shape:
 
 def adding_shape(dim: int) -> Shape:
     """Shape of the program that adds dQ up: tiles of 8192 numbers; more slots or buffers were slower."""
-    return Shape(8192 // dim, 1, 2)
+    return Shape(8192 // dim, 1, 2, in_registers=dim == 64)
 
 
 def adds(dim: int, by_key: TileLists) -> bool:
@@ -218,10 +218,10 @@ def _add(
     launch(
         backward_adding, min(multiprocessors(q.device), len(work.items)),
         *(box(x, 64, dim) for x in inputs[:2]), *(box(x, n, dim) for x in inputs[2:]), box(dk, 64, dim),
-        box(dv, 64, dim), TensorDescriptor(sums, list(sums.shape), list(sums.stride()), [128, 32], SUMMED), sums,
+        box(dv, 64, dim), TensorDescriptor(sums, list(sums.shape), list(sums.stride()), [128, 32], SUMMED),
         dk, dv, *parts, *rows,
         *_walked(lists, work), scale * LOG2E, scale, kv_len, q_len, kv_heads, heads // kv_heads,
-        **_built(lists, shape, dim), ENGINE=shape.engine, IN_REGISTERS=shape.in_registers,
+        **_built(lists, shape, dim), IN_REGISTERS=shape.in_registers, AHEAD=shape.ahead,
     )  # fmt: skip
 
 
