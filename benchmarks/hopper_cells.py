@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -128,17 +127,16 @@ def limit(part: str, dtype: torch.dtype) -> float:
 
 
 @contextmanager
-def adding(chosen: bool, **change: Any) -> Iterator[None]:
-    """Have the Hopper backward add dQ up, or not, however many tiles there are; `change` its shape if it does."""
+def adding(chosen: bool) -> Iterator[None]:
+    """Have the Hopper backward add dQ up, or not, however many tiles there are."""
     from attention_core.kernels.hopper import launch_backward
 
-    usual, shape = launch_backward.adds, launch_backward.adding_shape
+    usual = launch_backward.adds
     launch_backward.adds = lambda dim, by_key: chosen
-    launch_backward.adding_shape = lambda dim: replace(shape(dim), **change)
     try:
         yield
     finally:
-        launch_backward.adds, launch_backward.adding_shape = usual, shape
+        launch_backward.adds = usual
 
 
 def errors(

@@ -37,17 +37,9 @@ from .cases import Case, as_full, global_local, local, random
 from .hopper_cells import CELLS, adding, errors, limit
 
 # What is changed of the default forward, and of the backward that adds dQ up; an empty change is the default.
-FORWARD: dict[str, dict] = {"": {}, "no turns, nothing ahead": {"turns": False, "ahead": False}}
-BACKWARD: dict[str, dict] = {
-    "": {},
-    "scores at their turn": {"ahead": False},
-    "scores at their turn, 3 slots": {"ahead": False, "slots": 3},
-}
-BACKWARD_64: dict[str, dict] = {  # at D 128 neither registers nor shared memory are left for these
-    "nothing held": {"in_registers": False},
-    "2 buffers": {"buffers": 2},
-    "scores at their turn, 2 buffers": {"ahead": False, "buffers": 2},
-}
+FORWARD: dict[str, dict] = {"": {}}
+BACKWARD: dict[str, dict] = {"": {}, "3 slots": {"slots": 3}}
+BACKWARD_64: dict[str, dict] = {"V in memory": {"v_in_registers": False}, "2 buffers": {"buffers": 2}}
 # Case, length, keys of a block; most telling first.
 TIMED = (
     ("random_0.10", 32768, 128),
@@ -103,8 +95,8 @@ def main() -> None:
 def _jobs() -> list[dict]:
     # Every variant compiles two programs or more, minutes in all: they are run once, side by side, before any is timed.
     warm = [
-        {"kind": "warm", "name": f"warm_{case}_{block_k}_D{dim}_{name.replace(' ', '_')}", "pattern": case, "length": 4096, "dim": dim,
-         "block_k": block_k, "variant": name}
+        {"kind": "warm", "name": f"warm_{case}_D{dim}_{name.replace(' ', '_')}", "pattern": case, "length": 4096,
+         "dim": dim, "block_k": block_k, "variant": name}
         for case, block_k in (("random_0.10", 128), ("causal_window_1023", 128))
         for dim in (128, 64)
         for name in FORWARD | BACKWARD | (BACKWARD_64 if dim == 64 else {}) | {"seven products": {}}
@@ -166,11 +158,10 @@ def _work(job: dict) -> dict:
 def _compare(job: dict) -> dict:
     """Errors of one cell in each dtype that it has, by each way of the backward."""
     found, p = {}, job["dropout_p"]
-    # The program that adds has no dropout.
-    ways = {"": (False, {})} | ({} if p else {" adding": (True, {}), " adding in turn": (True, {"ahead": False})})
+    ways = {"": False} | ({} if p else {" adding": True})  # the program that adds has no dropout
     for dtype in CELLS[job["cell"]].halves:
-        for name, (way, change) in ways.items():
-            with adding(way, **change):
+        for name, way in ways.items():
+            with adding(way):
                 told = errors(job["cell"], "hopper", dtype, job["dim"], dropout_p=p)
             found[f"{str(dtype).removeprefix('torch.')}{name}"] = told | {
                 "ok": all(error <= limit(part, dtype) for part, error in told.items())

@@ -109,14 +109,11 @@ def _in_register_order(x):
 
 
 @gluon.jit
-def _fold(own, other, bars, extra, scores, more, slot, phase, parity, dk, dv, walked, units, step, head_rows, first,
-          q_len, scale, AHEAD: gl.constexpr, GROUP: gl.constexpr, MASKED: gl.constexpr, SLOTS: gl.constexpr,
+def _fold(own, other, bars, extra, slot, phase, parity, dk, dv, walked, units, step, head_rows, first,
+          q_len, scale, GROUP: gl.constexpr, MASKED: gl.constexpr, SLOTS: gl.constexpr,
           N: gl.constexpr, D: gl.constexpr, GRANULE: gl.constexpr, BLOCK_Q: gl.constexpr, BLOCK_K: gl.constexpr,
           HAS_BITS: gl.constexpr, S: gl.constexpr, A: gl.constexpr):  # fmt: skip
-    """Add one tile of queries to dK (without the scale) and dV, [64, D] each, and to dQ in global memory.
-
-    The scores of its first 64 queries are on their way, those of the next tile's are when it returns.
-    """
+    """Add one tile of queries to dK (without the scale) and dV, [64, D] each, and to dQ in global memory."""
     k_left, v_left, k_panels, mine = own
     q_ring, do_ring, lse_ring, delta_ring = other
     x_full, x_free, y_full, y_free = bars
@@ -128,17 +125,13 @@ def _fold(own, other, bars, extra, scores, more, slot, phase, parity, dk, dv, wa
     base = slot * HALVES
     row = first_row(units, step, N, GRANULE)
     # In flight at each point: what stands in the comments, first issued first. A wait for n leaves the last n.
-    if AHEAD:
-        s = warpgroup_mma_wait(0, deps=[scores])
-    else:
-        mbarrier.wait(x_full.index(slot), phase)
-        scores = warpgroup_mma(k_left, q_ring.index(base).permute([1, 0]), zero, use_acc=False, is_async=True)
+    mbarrier.wait(x_full.index(slot), phase)
+    scores = warpgroup_mma(k_left, q_ring.index(base).permute([1, 0]), zero, use_acc=False, is_async=True)
     mbarrier.wait(y_full.index(slot), phase)
     weighted = warpgroup_mma(v_left, do_ring.index(base).permute([1, 0]), zero, use_acc=False, is_async=True)
     if HALVES == 2:
         more_scores = warpgroup_mma(k_left, q_ring.index(base + 1).permute([1, 0]), zero, use_acc=False, is_async=True)
-    if not AHEAD:
-        s = warpgroup_mma_wait(HALVES, deps=[scores])  # dP, S of the second half
+    s = warpgroup_mma_wait(HALVES, deps=[scores])  # dP, S of the second half
     p = _weights(
         s, lse_ring, slot, 0, walked, step, first, q_len, scale, MASKED, N, GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS, S
     )
@@ -190,21 +183,14 @@ def _fold(own, other, bars, extra, scores, more, slot, phase, parity, dk, dv, wa
     stage.index(GROUP).store(_in_register_order(dq))
     fence_async_shared()
     box_add(sum_box, [part * 128, 0], stage.index(GROUP))
-    if AHEAD:
-        later, later_phase = next_slot(slot, phase, SLOTS)
-        mbarrier.wait(x_full.index(later), later_phase, pred=more)
-        scores = warpgroup_mma(k_left, q_ring.index(later * HALVES).permute([1, 0]), zero, use_acc=False, is_async=True)
-        dk, ds_last = warpgroup_mma_wait(1, deps=[dk, ds_last])
-    else:
-        dk, ds_last = warpgroup_mma_wait(0, deps=[dk, ds_last])
-        scores = s
+    dk, ds_last = warpgroup_mma_wait(0, deps=[dk, ds_last])
     mbarrier.arrive(x_free.index(slot))
-    return dk, dv, scores
+    return dk, dv
 
 
 @gluon.jit
 def _consume(
-    common, IN_REGISTERS: gl.constexpr, AHEAD: gl.constexpr, GROUP: gl.constexpr, BUFFERS: gl.constexpr,
+    common, V_IN_REGISTERS: gl.constexpr, GROUP: gl.constexpr, BUFFERS: gl.constexpr,
     SLOTS: gl.constexpr, N: gl.constexpr, GRANULE: gl.constexpr, STEPS: gl.constexpr, D: gl.constexpr,
     BLOCK_Q: gl.constexpr, BLOCK_K: gl.constexpr, HAS_BITS: gl.constexpr, MASKED: gl.constexpr, SPLIT: gl.constexpr,
 ):  # fmt: skip
@@ -230,7 +216,6 @@ def _consume(
     phase = 0
     parity = 0
     last = 0
-    zero = gl.zeros([64, 64], gl.float32, S)
     for turn in range(gl.program_id(0), busy, step_by):
         item = items + turn * (4 + 4 * kv_ratio)
         batch = gl.load(item)
@@ -243,9 +228,8 @@ def _consume(
         mbarrier.wait(own_full.index(own_slot * 2), own_phase)
         mbarrier.wait(own_full.index(own_slot * 2 + 1), own_phase)
         K: gl.constexpr = gl.DotOperandLayout(0, S, 2)
-        k_left = k_ring.index(mine).load(K) if IN_REGISTERS else k_ring.index(mine)
-        v_left = v_ring.index(mine).load(K) if IN_REGISTERS else v_ring.index(mine)
-        own = (k_left, v_left, k_panels, own_slot * 2)
+        v_left = v_ring.index(mine).load(K) if V_IN_REGISTERS else v_ring.index(mine)
+        own = (k_ring.index(mine), v_left, k_panels, own_slot * 2)
         dk = gl.zeros([64, D], gl.float32, O)
         dv = gl.zeros([64, D], gl.float32, O)
         for member in range(0, kv_ratio):
@@ -253,31 +237,21 @@ def _consume(
             masked_begin, masked, full_begin, full = steps_of(tiles, STEPS)
             # Sums of each head begin at a whole part.
             head_rows = (batch * kv_heads * kv_ratio + kv_head * kv_ratio + member) * ((q_len + 63) // 64 * 64)
-            left = masked + full
-            scores = zero
-            if AHEAD:
-                mbarrier.wait(x_full.index(slot), phase, pred=left > 0)
-                scores = warpgroup_mma(k_left, q_ring.index(slot * (N // 64)).permute([1, 0]), zero, use_acc=False,
-                                       is_async=True)  # fmt: skip
             if MASKED:
                 for j in range(0, masked):
-                    left -= 1
-                    dk, dv, scores = _fold(
-                        own, other, streamed, extra, scores, left > 0, slot, phase, parity, dk, dv, walked,
-                        masked_units, masked_begin + j, head_rows, first, q_len, scale2, AHEAD, GROUP, True, SLOTS, N,
+                    dk, dv = _fold(
+                        own, other, streamed, extra, slot, phase, parity, dk, dv, walked,
+                        masked_units, masked_begin + j, head_rows, first, q_len, scale2, GROUP, True, SLOTS, N,
                         D, GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS, S, A)  # fmt: skip
                     slot, phase = next_slot(slot, phase, SLOTS)
                     parity = parity ^ 1
             for j in range(0, full):
-                left -= 1
-                dk, dv, scores = _fold(
-                    own, other, streamed, extra, scores, left > 0, slot, phase, parity, dk, dv, walked, full_units,
-                    full_begin + j, head_rows, first, q_len, scale2, AHEAD, GROUP, False, SLOTS, N, D, GRANULE,
+                dk, dv = _fold(
+                    own, other, streamed, extra, slot, phase, parity, dk, dv, walked, full_units,
+                    full_begin + j, head_rows, first, q_len, scale2, GROUP, False, SLOTS, N, D, GRANULE,
                     BLOCK_Q, BLOCK_K, HAS_BITS, S, A)  # fmt: skip
                 slot, phase = next_slot(slot, phase, SLOTS)
                 parity = parity ^ 1
-            if AHEAD:
-                warpgroup_mma_wait(0, deps=[scores])  # of no tile: read and not used
         last = mine
         own_slot, own_phase = next_slot(own_slot, own_phase, BUFFERS)
         # dK leaves through the buffer of K, which the other consumer may still multiply.
@@ -304,12 +278,12 @@ def backward_adding(
     kv_ratio,
     D: gl.constexpr, N: gl.constexpr, GRANULE: gl.constexpr, STEPS: gl.constexpr, BLOCK_Q: gl.constexpr,
     BLOCK_K: gl.constexpr, HAS_BITS: gl.constexpr, MASKED: gl.constexpr, SPLIT: gl.constexpr,
-    BUFFERS: gl.constexpr, SLOTS: gl.constexpr, IN_REGISTERS: gl.constexpr, AHEAD: gl.constexpr,
+    BUFFERS: gl.constexpr, SLOTS: gl.constexpr, V_IN_REGISTERS: gl.constexpr,
     CONSUMER_REGISTERS: gl.constexpr, PRODUCER_REGISTERS: gl.constexpr,
 ):  # fmt: skip
     """dK and dV of every key, and dQ without the scale added to the float32 [parts * 128, 32] of `sum_box`.
 
-    IN_REGISTERS: K and V are held there as left operands, too.
+    V_IN_REGISTERS: V is held there as the left operand of dP.
     Grid: [multiprocessors]. GRANULE >= N, a power of two; N * D is 8192.
     """
     half: gl.constexpr = k_box.dtype
@@ -352,9 +326,9 @@ def backward_adding(
               items, counts, scale2, scale, kv_len, q_len, kv_heads, kv_ratio, flag)  # fmt: skip
     gl.warp_specialize(
         [
-            (_consume, (common, IN_REGISTERS, AHEAD, 0, BUFFERS, SLOTS, N, GRANULE, STEPS, D, BLOCK_Q, BLOCK_K,
+            (_consume, (common, V_IN_REGISTERS, 0, BUFFERS, SLOTS, N, GRANULE, STEPS, D, BLOCK_Q, BLOCK_K,
                         HAS_BITS, MASKED, SPLIT)),
-            (_consume, (common, IN_REGISTERS, AHEAD, 1, BUFFERS, SLOTS, N, GRANULE, STEPS, D, BLOCK_Q, BLOCK_K,
+            (_consume, (common, V_IN_REGISTERS, 1, BUFFERS, SLOTS, N, GRANULE, STEPS, D, BLOCK_Q, BLOCK_K,
                         HAS_BITS, MASKED, SPLIT)),
             (_produce, ((k_box, v_box, q_box, do_box), (k_boxed, v_boxed, q_boxed, do_boxed), (lse_tiles, delta_tiles),
                         bars, masked_units, full_units, lse2, delta, items, counts, q_len, kv_heads, kv_ratio, BUFFERS,

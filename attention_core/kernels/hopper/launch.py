@@ -40,11 +40,12 @@ class Variant:
 def forward_variant(dim: int, dtype: torch.dtype, dropout: bool = False) -> Variant:
     """The variant that `attention_forward` takes unless it is given one.
 
-    D 128 fills shared memory with 2 + 3 slots, D 64 with 4 + 4. Turns and issuing ahead pay at both (measured:
-    notes/hopper.md). float16 can't hold P above 65504, so it follows the running maximum.
+    D 128 fills shared memory with 2 + 3 slots, D 64 with 4 + 4. Turns and issuing ahead pay at D 64 only (measured:
+    notes/hopper.md), and not beside dropout, where issuing ahead is wrong. float16 can't hold P above 65504, so it
+    follows the running maximum.
     """
-    slots = (2, 3) if dim == 128 else (4, 4)
-    return Variant(*slots, turns=not dropout, ahead=not dropout, frozen=dtype == torch.bfloat16)
+    frozen, ahead = dtype == torch.bfloat16, dim == 64 and not dropout
+    return Variant(2, 3, ahead, ahead, frozen) if dim == 128 else Variant(4, 4, ahead, ahead, frozen)
 
 
 @cache

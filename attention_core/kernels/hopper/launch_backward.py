@@ -28,14 +28,13 @@ SUMMED = NVMMASharedLayout(128, 32, 2)
 class Shape:
     """Rows of a streamed tile, buffers of the rows that stay, slots of the rings, registers of a thread.
 
-    Where dQ is added up: whether K and V are held in registers, too.
+    Where dQ is added up: whether V is held in registers.
     """
 
     rows: int
     buffers: int
     slots: int
-    in_registers: bool = False
-    ahead: bool = True
+    v_in_registers: bool = False
     consumer_registers: int = 240
     producer_registers: int = 24
 
@@ -63,7 +62,7 @@ def key_shape(dim: int, dropout: bool = False) -> Shape:
 
 def adding_shape(dim: int) -> Shape:
     """Shape of the program that adds dQ up: tiles of 8192 numbers; more slots or buffers were slower."""
-    return Shape(8192 // dim, 1, 2, in_registers=dim == 64)
+    return Shape(8192 // dim, 1, 2, v_in_registers=dim == 64)
 
 
 def adds(dim: int, by_key: TileLists) -> bool:
@@ -221,7 +220,7 @@ def _add(
         box(dv, 64, dim), TensorDescriptor(sums, list(sums.shape), list(sums.stride()), [128, 32], SUMMED),
         dk, dv, *parts, *rows,
         *_walked(lists, work), scale * LOG2E, scale, kv_len, q_len, kv_heads, heads // kv_heads,
-        **_built(lists, shape, dim), IN_REGISTERS=shape.in_registers, AHEAD=shape.ahead,
+        **_built(lists, shape, dim), V_IN_REGISTERS=shape.v_in_registers,
     )  # fmt: skip
 
 
