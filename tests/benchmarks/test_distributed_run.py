@@ -59,6 +59,19 @@ def test_ranks_that_no_card_is_there_for_are_named(tmp_path, capsys, monkeypatch
     assert "4 ranks: left out, there are 2 cards" in capsys.readouterr().out
 
 
+def test_nothing_is_timed_where_something_else_was_computed(tmp_path, monkeypatch):
+    monkeypatch.setattr("benchmarks.distributed_run.work.equal", _off)
+    assert main(["--out", str(tmp_path), *SMALL, "--only", "window + sinks, long"]) == 1
+    (path,) = tmp_path.glob("*.json")
+    kept = json.loads(path.read_text())
+    assert {row["ranks"] for row in kept["rows"]} == {1}
+    assert kept["notes"] == ["equality, windows and sinks, 2 ranks: WRONG, out of rank 1 is off by 0.5"]
+
+
+def _off(rank: int, ranks: int, case: cases.Case) -> dict[str, float] | str:
+    return {"out": 0.0} if rank == 0 else "out of rank 1 is off by 0.5"
+
+
 def _fails(rank: int, ranks: int) -> None:
     if rank == 1:
         raise ValueError("expected this")
