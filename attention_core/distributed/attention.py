@@ -12,7 +12,7 @@ from pattern_studio.errors import StudioError
 
 from ..ops import block_sparse_attention
 from .agreement import agree
-from .exchange import packed, placed, start, unpacked
+from .exchange import Chosen, Joined, arrived, packed, start, unpacked
 from .merge import merge
 from .plan import DistributedPlan
 
@@ -68,9 +68,9 @@ def distributed_block_sparse_attention(
     `plan.query_positions` and `plan.key_positions`. Returns this rank's rows of what one device
     would return, forward and backward. All ranks must call it, with one plan's parts, in one order.
 
-    `mesh` is a one-dimensional DeviceMesh or a process group (the default group if None). Keys of
-    other ranks travel while the rank runs on its own; the parts are joined by their LSE, in LSE's
-    dtype. Each rank's part of a half-precision output is rounded once more than on one device.
+    `mesh` is a one-dimensional DeviceMesh or a process group (the default group if None). In a plan
+    that overlaps, keys of other ranks travel while the rank runs on its own; the parts are joined by
+    their LSE, in LSE's dtype, and a half-precision output is rounded once more than on one device.
 
     Raises StudioError where this rank's input does not fit its plan, and on every rank where their
     calls differ.
@@ -84,25 +84,36 @@ def distributed_block_sparse_attention(
     _check(q, k, v, plan)
     agree(q, k, v, plan, f"scale {scale}, backend {backend}, deterministic {deterministic}", group)
 
-    rows, parts = packed(k, v), []
-    own, _ = plan.steps[0]
-    coming = _send(rows, plan, 1, group)
-    parts.append(_run(q, k, v, own, scale, backend, deterministic))
-    for number, (part, transfer) in enumerate(plan.steps[1:], 1):
-        assert coming is not None
-        assert transfer is not None
-        arrived = placed(coming, transfer, part.problem.kv_len * plan.kv_heads)
-        # A ring passes on what has just arrived, while the rank runs on it.
-        coming = _send(arrived, plan, number + 1, group)
-        there = unpacked(arrived, plan.kv_heads, q.shape[0], k.shape[3], v.shape[3])
-        parts.append(_run(q, *there, part, scale, backend, deterministic))
-    out, lse = merge(parts)
+    first, transfer = plan.steps[0]
+    if transfer is not None:
+        k, v = Joined.apply(
+            k, v, transfer.send, transfer.keys, transfer.which, transfer.place, transfer.own, transfer.full,
+            first.problem.kv_len, transfer.sent, transfer.received, group.group_name, deterministic,
+        )  # fmt: skip
+        out, lse = _run(q, k, v, first, scale, backend, deterministic)
+    else:
+        out, lse = merge(_parts(q, k, v, plan, group, scale, backend, deterministic))
     return (out, lse) if return_lse else out
 
 
-def _send(rows: Tensor, plan: DistributedPlan, step: int, group: dist.ProcessGroup) -> Tensor | None:
-    transfer = plan.steps[step][1] if step < len(plan.steps) else None
-    return None if transfer is None else start(rows, transfer, group)
+def _parts(q, k, v, plan, group, scale, backend, deterministic) -> list[tuple[Tensor, Tensor]]:
+    """Attention over the rank's own keys, then over those that came meanwhile, step by step."""
+    coming = None
+    if len(plan.steps) > 1:
+        transfer = plan.steps[1][1]
+        if transfer.send is None:
+            rows = packed(k, v)
+        else:
+            rows = Chosen.apply(k, v, transfer.send, transfer.keys, transfer.which, transfer.sent, deterministic)
+        coming = start(rows, transfer, group)
+    parts = [_run(q, k, v, plan.steps[0][0], scale, backend, deterministic)]
+    for number, (part, transfer) in enumerate(plan.steps[1:], 1):
+        there = arrived(coming, transfer, part.problem.kv_len * plan.kv_heads, group)
+        if number + 1 < len(plan.steps):  # a ring passes on what has just arrived, while the rank runs on it
+            coming = start(there, plan.steps[number + 1][1], group)
+        keys = unpacked(there, plan.kv_heads, q.shape[0], k.shape[3], v.shape[3])
+        parts.append(_run(q, *keys, part, scale, backend, deterministic))
+    return parts
 
 
 def _run(q, k, v, part, scale, backend, deterministic) -> tuple[Tensor, Tensor]:
