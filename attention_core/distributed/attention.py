@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, overload
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
@@ -12,7 +13,8 @@ from pattern_studio.errors import StudioError
 
 from ..ops import block_sparse_attention
 from .agreement import agree
-from .exchange import Chosen, Joined, arrived, packed, start, unpacked
+from .exchange import Chosen, arrived, packed, placed, start, start_table, told, unpacked
+from .joined import joined
 from .merge import merge
 from .plan import DistributedPlan
 
@@ -86,10 +88,7 @@ def distributed_block_sparse_attention(
 
     first, transfer = plan.steps[0]
     if transfer is not None:
-        k, v = Joined.apply(
-            k, v, transfer.send, transfer.keys, transfer.which, transfer.place, transfer.own, transfer.full,
-            first.problem.kv_len, transfer.sent, transfer.received, group.group_name, deterministic,
-        )  # fmt: skip
+        k, v = joined(k, v, transfer, first.problem.kv_len, group, deterministic)
         out, lse = _run(q, k, v, first, scale, backend, deterministic)
     else:
         out, lse = merge(_parts(q, k, v, plan, group, scale, backend, deterministic))
@@ -98,19 +97,28 @@ def distributed_block_sparse_attention(
 
 def _parts(q, k, v, plan, group, scale, backend, deterministic) -> list[tuple[Tensor, Tensor]]:
     """Attention over the rank's own keys, then over those that came meanwhile, step by step."""
-    coming = None
-    if len(plan.steps) > 1:
-        transfer = plan.steps[1][1]
+    steps, coming, table = plan.steps, None, None
+    if len(steps) > 1:
+        transfer = steps[1][1]
         if transfer.send is None:
             rows = packed(k, v)
         else:
             rows = Chosen.apply(k, v, transfer.send, transfer.keys, transfer.which, transfer.sent, deterministic)
         coming = start(rows, transfer, group)
-    parts = [_run(q, k, v, plan.steps[0][0], scale, backend, deterministic)]
-    for number, (part, transfer) in enumerate(plan.steps[1:], 1):
-        there = arrived(coming, transfer, part.problem.kv_len * plan.kv_heads, group)
-        if number + 1 < len(plan.steps):  # a ring passes on what has just arrived, while the rank runs on it
-            coming = start(there, plan.steps[number + 1][1], group)
+        table = None if transfer.common is None else start_table(k, v, transfer.common, group)
+    parts = [_run(q, k, v, steps[0][0], scale, backend, deterministic)]
+    for number, (part, transfer) in enumerate(steps[1:], 1):
+        assert coming is not None
+        assert transfer is not None
+        there = arrived(coming, transfer, group)
+        if number + 1 < len(steps):  # a ring passes on what has just arrived, while the rank runs on it
+            coming = start(there, steps[number + 1][1], group)
+        place = transfer.place
+        if table is not None:
+            there = torch.cat([there, told(table, transfer.common, group, there.dtype)])
+            place = torch.cat([place, transfer.common.place])
+        if place is not None:
+            there = placed(there, place, part.problem.kv_len * plan.kv_heads)
         keys = unpacked(there, plan.kv_heads, q.shape[0], k.shape[3], v.shape[3])
         parts.append(_run(q, *keys, part, scale, backend, deterministic))
     return parts

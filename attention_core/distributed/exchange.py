@@ -10,10 +10,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from .transfer import Transfer
+from .transfer import Common, Transfer
 
 # The operators beneath torch.distributed._functional_collectives: plain tensors, which wait for nothing by themselves.
 exchanged = torch.ops._c10d_functional.all_to_all_single
+reduced = torch.ops._c10d_functional.all_reduce
 waited = torch.ops._c10d_functional.wait_tensor
 
 
@@ -26,7 +27,8 @@ def packed(k: Tensor, v: Tensor) -> Tensor:
 def unpacked(rows: Tensor, kv_heads: int, batch: int, head_dim: int, value_dim: int) -> tuple[Tensor, Tensor]:
     """The reverse of `packed`."""
     both = rows.view(kv_heads, len(rows) // kv_heads, batch, head_dim + value_dim).permute(2, 0, 1, 3)
-    return both[..., :head_dim], both[..., head_dim:]
+    k, v = both.split([head_dim, value_dim], -1)  # whose gradients are joined by one copy; slices would add up zeros
+    return k, v
 
 
 def chosen(k: Tensor, v: Tensor, index: Tensor) -> Tensor:
@@ -35,9 +37,9 @@ def chosen(k: Tensor, v: Tensor, index: Tensor) -> Tensor:
 
 
 def add_back(
-    rows: Tensor, keys: Tensor, which: Tensor, counts: list[int], dk: Tensor, dv: Tensor, deterministic: bool
+    rows: Tensor, keys: Tensor, which: Tensor | None, counts: list[int], dk: Tensor, dv: Tensor, deterministic: bool
 ) -> None:
-    """Add rows, `which` of `keys` each belongs to, to those rows of contiguous dk and dv, in place.
+    """Add rows, `which` of `keys` each belongs to (None: one to each), to those of contiguous dk and dv, in place.
 
     A key's gradients of all ranks that read it are summed in float32 at least and rounded once.
     """
@@ -48,9 +50,11 @@ def add_back(
     for x, gradient in zip((dk, dv), both, strict=True):
         flat, begin = x.view(x.shape[0], -1, x.shape[3]), 0
         total = flat.index_select(1, keys).to(exact)
-        for count in parts:
+        for count in parts if which is not None else ():
             total.index_add_(1, which[begin : begin + count], gradient[:, 0, begin : begin + count].to(exact))
             begin += count
+        if which is None:
+            total += gradient[:, 0].to(exact)
         flat.index_copy_(1, keys, total.to(x.dtype))
 
 
@@ -59,7 +63,7 @@ class Chosen(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, k, v, send, keys, which, counts, deterministic):
-        ctx.save_for_backward(keys, which)
+        ctx.save_for_backward(send if keys is None else keys, which)
         ctx.rest = k.shape, v.shape, counts, deterministic
         return chosen(k, v, send)
 
@@ -100,49 +104,29 @@ class Arrived(torch.autograd.Function):
         return None, exchanged(gradient.contiguous(), *ctx.rest), None, None, None
 
 
-class Joined(torch.autograd.Function):
-    """k and v of a buffer [batch, kv_heads, `length`, dim] of a rank's own and fetched keys, in one pass each way.
-
-    The fetched rows travel while the own ones are copied, and so do their gradients.
-    """
+class Summed(torch.autograd.Function):
+    """A table sent off to be summed over ranks, to be waited for by `Told` or `Joined`, as in `Started`."""
 
     @staticmethod
-    def forward(ctx, k, v, send, keys, which, place, own, full, length, sent, received, group_name, deterministic):
-        coming = exchanged(chosen(k, v, send), received, sent, group_name)
-        made = []
-        for x in (k, v):
-            shape = *x.shape[:2], length, x.shape[3]
-            made.append(_with_own(x, x.new_empty(shape) if full else x.new_zeros(shape), own))
-        arrived = unpacked(waited(coming), 1, k.shape[0], k.shape[3], v.shape[3])
-        for buffer, rows in zip(made, arrived, strict=True):
-            buffer.view(buffer.shape[0], -1, buffer.shape[3]).index_copy_(1, place, rows[:, 0])
-        ctx.save_for_backward(keys, which, place, own if isinstance(own, Tensor) else None)
-        ctx.rest = own, k.shape[2], sent, received, group_name, deterministic
-        return tuple(made)
+    def forward(ctx, table, group_name):
+        return reduced(table, "sum", group_name)
 
     @staticmethod
-    def backward(ctx, dk_all, dv_all):
-        keys, which, place, index = ctx.saved_tensors
-        own, length, sent, received, group_name, deterministic = ctx.rest
-        coming = exchanged(chosen(dk_all, dv_all, place), sent, received, group_name)
-        dk, dv = (_own_of(x, index if index is not None else own, length) for x in (dk_all, dv_all))
-        add_back(waited(coming), keys, which, sent, dk, dv, deterministic)
-        return dk, dv, *[None] * 11
+    def backward(ctx, returning):
+        return waited(returning), None
 
 
-def _with_own(x: Tensor, buffer: Tensor, own: Tensor | int) -> Tensor:
-    if isinstance(own, int):
-        buffer[:, :, own : own + x.shape[2]] = x
-    else:
-        buffer.view(x.shape[0], -1, x.shape[3]).index_copy_(1, own, x.flatten(1, 2))
-    return buffer
+class Told(torch.autograd.Function):
+    """What `Summed` sent off, once it is there."""
 
+    @staticmethod
+    def forward(ctx, coming, group_name):
+        ctx.group_name = group_name
+        return waited(coming)
 
-def _own_of(gradient: Tensor, own: Tensor | int, length: int) -> Tensor:
-    """A copy of the rank's own rows, contiguous: others' gradients are added to it."""
-    if isinstance(own, int):
-        return gradient[:, :, own : own + length].clone(memory_format=torch.contiguous_format)
-    return gradient.flatten(1, 2).index_select(1, own).unflatten(1, (gradient.shape[1], length))
+    @staticmethod
+    def backward(ctx, gradient):
+        return reduced(gradient.contiguous(), "sum", ctx.group_name), None
 
 
 def start(rows: Tensor, transfer: Transfer, group: dist.ProcessGroup) -> tuple[Tensor, Tensor]:
@@ -150,9 +134,24 @@ def start(rows: Tensor, transfer: Transfer, group: dist.ProcessGroup) -> tuple[T
     return Started.apply(rows.contiguous(), transfer.received, transfer.sent, group.group_name)
 
 
-def arrived(coming: tuple[Tensor, Tensor], transfer: Transfer, rows: int, group: dist.ProcessGroup) -> Tensor:
-    """What came, each row in its place of a buffer of so many rows; places that nobody reads hold 0."""
-    there = Arrived.apply(*coming, transfer.received, transfer.sent, group.group_name)
-    if transfer.place is None:
-        return there
-    return there.new_zeros(rows, there.shape[1]).index_copy(0, transfer.place, there)
+def arrived(coming: tuple[Tensor, Tensor], transfer: Transfer, group: dist.ProcessGroup) -> Tensor:
+    """What came, in the order of the peers."""
+    return Arrived.apply(*coming, transfer.received, transfer.sent, group.group_name)
+
+
+def start_table(k: Tensor, v: Tensor, common: Common, group: dist.ProcessGroup) -> Tensor:
+    """Send off this rank's part of the common rows, in float32 at least, which sums gradients: `told` waits for all."""
+    rows = Chosen.apply(k, v, common.give, None, None, [len(common.give)], False)
+    exact = torch.promote_types(k.dtype, torch.float32)
+    table = rows.new_zeros((common.rows, rows.shape[1]), dtype=exact).index_copy(0, common.slots, rows.to(exact))
+    return Summed.apply(table, group.group_name)
+
+
+def told(coming: Tensor, common: Common, group: dist.ProcessGroup, dtype: torch.dtype) -> Tensor:
+    """The common rows that this rank reads."""
+    return Told.apply(coming, group.group_name).index_select(0, common.take).to(dtype)
+
+
+def placed(rows: Tensor, place: Tensor, length: int) -> Tensor:
+    """Rows in their places of a buffer of so many; places that nobody reads hold 0."""
+    return rows.new_zeros(length, rows.shape[1]).index_copy(0, place, rows)

@@ -27,7 +27,7 @@ def merge(parts: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     if len(parts) == 1:
         return parts[0]
     if parts[0][0].is_cuda and parts[0][1].dtype == torch.float32 and INSTALLED:
-        from .merge_kernels import merge_parts  # here: Triton is not installed everywhere
+        from ..kernels.triton.merge_parts import merge_parts  # here: Triton is not installed everywhere
 
         return merge_parts([out for out, _ in parts], [lse for _, lse in parts])
     return plain(parts)

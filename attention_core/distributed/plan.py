@@ -16,6 +16,7 @@ from ..plan import Plan
 from ..plan import plan as local_plan
 from .needs import Needs, needs
 from .stages import stage
+from .traffic import Traffic, routed, worth_overlapping
 from .transfer import Transfer, fetch, passed_on
 
 MODES = ("fetch", "ring")
@@ -34,10 +35,15 @@ class DistributedPlan:
     needs: Needs
     rank: int
     lengths: tuple[int, int]  # query rows and keys that this rank holds
-    mode: str
+    traffic: Traffic
     steps: tuple[tuple[Plan, Transfer | None], ...]
     fingerprint: str
     agreed: set[str] = field(repr=False)  # calls that all ranks were found to make alike
+
+    @property
+    def mode(self) -> str:
+        """How keys travel: "fetch" or "ring"."""
+        return self.traffic.mode
 
     @property
     def kv_heads(self) -> int:
@@ -62,21 +68,24 @@ class DistributedPlan:
     def bytes_between(self, head_dim: int, value_dim: int, itemsize: int, batch: int = 1) -> np.ndarray:
         """Bytes of K and V that each rank sends to each other in a forward pass, int64 [from, to].
 
-        A backward pass returns as many, of the gradients.
+        Of an all-reduce, which sums in float32 at least, they are those of a ring. A backward pass
+        returns as many, of the gradients.
         """
-        keys = self.needs.keys_between
-        if self.mode == "ring":
-            keys = np.zeros_like(keys)
-            for rank in range(self.needs.ranks):  # every shard but the one that the neighbour started with
-                others = self.needs.keys.lengths.sum() - self.needs.keys.lengths[(rank + 1) % self.needs.ranks]
-                keys[rank, (rank + 1) % self.needs.ranks] = others * self.kv_heads
-            np.fill_diagonal(keys, 0)
-        return keys * (head_dim + value_dim) * itemsize * batch
+        traffic, dims = self.traffic, (head_dim + value_dim) * batch
+        return dims * (traffic.keys_between * itemsize + traffic.reduced_between * max(itemsize, 4))
 
     def __str__(self) -> str:
-        n = self.needs
-        sent, pairs = int(n.keys_between.sum()), n.pairs
-        share = f"{sent / n.ring_keys:.2%} of a ring's" if n.ring_keys else "none"
+        n, traffic, pairs = self.needs, self.traffic, self.needs.pairs
+        sent = int(traffic.keys_between.sum() + traffic.reduced_between.sum())
+        if self.mode == "ring":
+            share = f"a fetch would send {int(n.keys_between.sum()):,}"
+        else:
+            share = f"{sent / n.ring_keys:.2%} of a ring's" if n.ring_keys else "none"
+        if traffic.common_keys:
+            share += (
+                f", {traffic.common_keys:,} common ones by all-reduce, so that the busiest rank moves "
+                f"{traffic.busiest:,} and not {routed(n, 'fetch', False).busiest:,}"
+            )
         passes = "in parts" if len(self.steps) > 1 else "in one pass"
         return (
             f"{n.ranks} ranks, {n.way}, {self.mode} {passes}: keys sent {sent:,} over all KV heads, {share}; "
@@ -94,6 +103,7 @@ def distributed_plan(
     way: str = "auto",
     mode: str = "auto",
     overlap: bool | None = None,
+    common: bool | None = None,
     device: torch.device | str | None = None,
 ) -> DistributedPlan:
     """Deal a layout out to `ranks` and make what `rank` runs on `device`. Every rank makes its own, from one layout.
@@ -105,6 +115,9 @@ def distributed_plan(
     With `overlap` a rank runs on its own keys while others travel and merges the parts by their LSE, as
     a ring always does; without, it runs once, on its own and the fetched keys, and they travel while its
     own are copied beside them. None overlaps where some rank fetches more bytes than its own q holds.
+    With `common` keys that at least half of the other ranks read, such as sinks, travel by one
+    all-reduce, so that their owner needn't send them to each; None: where that at least halves what the
+    busiest rank sends or receives. What is chosen is printed with the plan.
     Needs no process group, so traffic and balance can be counted for any number of ranks.
 
     >>> import pattern_studio as ps
@@ -123,43 +136,37 @@ pairs a rank 133,414,912 to 142,606,336, so at most 3.94 times as fast as one
         mode = "ring" if ranks > 1 and found.keys_between.sum() >= DENSE * found.ring_keys else "fetch"
     if mode not in MODES:
         raise StudioError(f"mode must be one of auto, {', '.join(MODES)}, got {mode!r}")
-    if overlap is None:
-        overlap = _worth_overlapping(found)
-    if mode == "ring":
-        overlap = True
+    if mode == "ring" and (overlap is False or common):
+        raise StudioError(
+            f"a ring overlaps and has no common keys, got overlap={overlap}, common={common}; "
+            "leave them out or pass mode='fetch'"
+        )
+    traffic = routed(found, mode, common)
+    overlap = mode == "ring" or (worth_overlapping(found) if overlap is None else overlap)
     owned = np.tile(found.key_owner, (len(found.kinds), 1))
     sends = mode == "fetch" and bool(found.keys_between.any())
-    read = np.stack([found.read(rank, kind) for kind in range(len(found.kinds))]) if sends else owned == rank
+    read = found.reads[:, rank]
     steps: list[tuple[Plan, Transfer | None]] = []
     if sends and not overlap:
-        steps.append(_filled(found, rank, read | (owned == rank), device))
+        steps.append(_filled(traffic, rank, read | (owned == rank), device))
     else:
         steps.append((local_plan(stage(found, rank, owned == rank).layout, device), None))
         if sends:
-            steps.append(_filled(found, rank, read & (owned != rank), device))
+            steps.append(_filled(traffic, rank, read & (owned != rank), device))
     if mode == "ring":
         for step in range(1, ranks):
             there = stage(found, rank, owned == (rank - step) % ranks)
             steps.append((local_plan(there.layout, device), passed_on(found, rank, step)))
     lengths = int(found.queries.lengths[rank]), int(found.keys.lengths[rank])
-    return DistributedPlan(found, rank, lengths, mode, tuple(steps), _fingerprint(found, f"{mode} {overlap}"), set())
+    fingerprint = _fingerprint(found, f"{mode} {overlap} {traffic.common_keys}")
+    return DistributedPlan(found, rank, lengths, traffic, tuple(steps), fingerprint, set())
 
 
-def _filled(found: Needs, rank: int, held: np.ndarray, device: torch.device | str | None) -> tuple[Plan, Transfer]:
+def _filled(traffic: Traffic, rank: int, held: np.ndarray, device: torch.device | str | None) -> tuple[Plan, Transfer]:
     """The plan over the keys of a buffer, and the transfer that fills it."""
-    buffer = stage(found, rank, held)
+    buffer = stage(traffic.needs, rank, held)
     made = local_plan(buffer.layout, device)
-    return made, fetch(found, rank, buffer, made.device)
-
-
-def _worth_overlapping(found: Needs) -> bool:
-    """Whether some rank fetches more bytes of K and V than its own q holds.
-
-    Merging reads and writes tensors of q's size several times, in the card's memory; the link is about
-    as many times slower. Where less comes in, waiting for it costs less than merging.
-    """
-    heads = max(found.layout.problem.heads, len(found.kind_of))
-    return bool((2 * found.keys_between.sum(0) > heads * found.queries.lengths).any())
+    return made, fetch(traffic, rank, buffer, made.device)
 
 
 def _fingerprint(needs: Needs, mode: str) -> str:

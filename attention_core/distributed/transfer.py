@@ -10,6 +10,22 @@ from torch import Tensor
 
 from .needs import Needs
 from .stages import Stage
+from .traffic import Traffic
+
+
+@dataclass(frozen=True, eq=False)
+class Common:
+    """A table of `rows` rows that all ranks fill together, by one all-reduce, and read.
+
+    Own rows `give` are its rows `slots`; its rows `take` go to the rows `place` of the buffer. All are
+    int64 and come up once.
+    """
+
+    rows: int
+    give: Tensor
+    slots: Tensor
+    take: Tensor
+    place: Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,41 +51,33 @@ class Transfer:
     which: Tensor | None = None
     own: Tensor | int | None = None
     full: bool = False  # every row of the buffer is filled
+    common: Common | None = None
 
 
-def fetch(needs: Needs, rank: int, buffer: Stage, device: torch.device) -> Transfer:
+def fetch(traffic: Traffic, rank: int, buffer: Stage, device: torch.device) -> Transfer:
     """What a rank sends to others, and where in the buffer stands what it gets and, if held there, its own."""
-    block_k, ranks, length = needs.layout.block[1], needs.ranks, int(needs.keys.lengths[rank])
-    starts = np.zeros(needs.layout.kv_blocks, np.int64)  # of each own tile in the shard, in keys
-    mine = np.flatnonzero(needs.key_owner == rank)
-    starts[mine] = np.arange(len(mine)) * block_k
-    send, sent = [], []
-    for peer in range(ranks):
-        tiles = [
-            np.flatnonzero(needs.read(peer, kind) & (needs.key_owner == rank)) if peer != rank else mine[:0]
-            for kind in range(len(needs.kinds))
-        ]
-        rows = [
-            head * length + _keys(starts[tiles[kind]], needs.widths[tiles[kind]])
-            for head, kind in enumerate(needs.kind_of)
-        ]
-        send += rows
-        sent.append(sum(map(len, rows)))
-    stands = [buffer.places(kind) for kind in range(len(needs.kinds))]
-    place, received = [], []
-    for peer in range(ranks):
-        rows = _stand(needs, buffer, stands, peer)
-        place.append(rows)
-        received.append(len(rows) if peer != rank else 0)
-    own = place.pop(rank)
-    filled = len(own) + sum(received) == len(needs.kind_of) * buffer.layout.problem.kv_len
-    none = np.arange(0)
-    send_all, place_all = np.concatenate([none, *send]), np.concatenate([none, *place])
+    needs = traffic.needs
+    mine = needs.key_owner == rank
+    send = [
+        _rows(needs, rank, needs.reads[:, peer] & mine & ~traffic.common) if peer != rank else np.arange(0)
+        for peer in range(needs.ranks)
+    ]
+    place = [
+        _places(needs, buffer, (needs.key_owner == peer) & ~traffic.common) if peer != rank else np.arange(0)
+        for peer in range(needs.ranks)
+    ]
+    own = _places(needs, buffer, np.broadcast_to(mine, traffic.common.shape))
+    common = _common(traffic, rank, buffer, device) if traffic.common.any() else None
+    came = sum(map(len, place)) + (len(common.place) if common else 0)
+    send_all, place_all = np.concatenate(send), np.concatenate(place)
     keys, which = np.unique(send_all, return_inverse=True)
-    indices = (torch.from_numpy(x.astype(np.int64)).to(device) for x in (send_all, place_all, keys, which.ravel()))
-    send_index, place_index, key_index, which_index = indices
-    stretch = _stretch(own, needs, rank, buffer, device)
-    return Transfer(send_index, sent, received, place_index, key_index, which_index, stretch, filled)
+    indices = [_index(x, device) for x in (send_all, place_all, keys, which.ravel())]
+    return Transfer(
+        indices[0], [len(x) for x in send], [len(x) for x in place], *indices[1:],
+        own=_stretch(own, needs, rank, buffer, device),
+        full=len(own) + came == len(needs.kind_of) * buffer.layout.problem.kv_len,
+        common=common,
+    )  # fmt: skip
 
 
 def passed_on(needs: Needs, rank: int, step: int) -> Transfer:
@@ -83,15 +91,42 @@ def passed_on(needs: Needs, rank: int, step: int) -> Transfer:
     )
 
 
-def _stand(needs: Needs, buffer: Stage, stands: list, owner: int) -> np.ndarray:
-    """The rows of the buffer that hold keys of one rank, KV head by KV head."""
-    rows = []
-    for head, kind in enumerate(needs.kind_of):
-        tiles, places = stands[kind]
-        theirs = needs.key_owner[tiles] == owner
-        keys = _keys(places[theirs] * needs.layout.block[1], needs.widths[tiles[theirs]])
-        rows.append(head * buffer.layout.problem.kv_len + keys)
-    return np.concatenate(rows)
+def _common(traffic: Traffic, rank: int, buffer: Stage, device: torch.device) -> Common:
+    needs = traffic.needs
+    # The table holds each KV head's common keys in ascending order, head by head.
+    owner, taken = [], []
+    for kind in needs.kind_of:
+        owner.append(np.repeat(needs.key_owner, needs.widths * traffic.common[kind]))
+        taken.append(np.repeat(buffer.held[kind] & (needs.key_owner != rank), needs.widths * traffic.common[kind]))
+    slots, take = np.flatnonzero(np.concatenate(owner) == rank), np.flatnonzero(np.concatenate(taken))
+    give = _rows(needs, rank, (needs.key_owner == rank) & traffic.common)
+    place = _places(needs, buffer, (needs.key_owner != rank) & traffic.common)
+    return Common(traffic.common_keys, *(_index(x, device) for x in (give, slots, take, place)))
+
+
+def _rows(needs: Needs, rank: int, which: np.ndarray) -> np.ndarray:
+    """The rows of a rank's shard that hold keys of its tiles, bool [kinds, kv_blocks], KV head by KV head."""
+    block_k, length = needs.layout.block[1], int(needs.keys.lengths[rank])
+    starts = np.zeros(needs.layout.kv_blocks, np.int64)  # of each own tile in the shard, in keys
+    mine = np.flatnonzero(needs.key_owner == rank)
+    starts[mine] = np.arange(len(mine)) * block_k
+    of_kind = [_keys(starts[tiles], needs.widths[tiles]) for tiles in map(np.flatnonzero, which)]
+    return np.concatenate([head * length + of_kind[kind] for head, kind in enumerate(needs.kind_of)])
+
+
+def _places(needs: Needs, buffer: Stage, which: np.ndarray) -> np.ndarray:
+    """The rows of the buffer that hold keys of some tiles, bool [kinds, kv_blocks], KV head by KV head."""
+    of_kind = []
+    for kind, wanted in enumerate(which):
+        tiles, places = buffer.places(kind)
+        kept = wanted[tiles]
+        of_kind.append(_keys(places[kept] * needs.layout.block[1], needs.widths[tiles[kept]]))
+    length = buffer.layout.problem.kv_len
+    return np.concatenate([head * length + of_kind[kind] for head, kind in enumerate(needs.kind_of)])
+
+
+def _index(x: np.ndarray, device: torch.device) -> Tensor:
+    return torch.from_numpy(x.astype(np.int64)).to(device)
 
 
 def _stretch(own: np.ndarray, needs: Needs, rank: int, buffer: Stage, device: torch.device) -> Tensor | int | None:
@@ -103,7 +138,7 @@ def _stretch(own: np.ndarray, needs: Needs, rank: int, buffer: Stage, device: to
     heads = np.arange(len(needs.kind_of))[:, None] * buffer.layout.problem.kv_len
     if np.array_equal(own.reshape(len(heads), length), heads + own[0] + np.arange(length)):
         return int(own[0])
-    return torch.from_numpy(own).to(device)
+    return _index(own, device)
 
 
 def _keys(start: np.ndarray, width: np.ndarray) -> np.ndarray:

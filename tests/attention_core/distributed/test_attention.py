@@ -40,8 +40,9 @@ def cases(draw):
     options = {
         "way": draw(st.sampled_from(["auto", "contiguous", "zigzag", "balanced"])),
         "mode": draw(st.sampled_from(["auto", "fetch", "ring"])),
-        "overlap": draw(st.sampled_from([None, True, False])),
     }
+    if options["mode"] == "fetch":
+        options |= {name: draw(st.sampled_from([None, True, False])) for name in ("overlap", "common")}
     kv_heads = draw(st.sampled_from([1, 2]))
     return text, problem, draw(strategies.blocks), draw(st.integers(1, 2)), kv_heads, options, draw(st.integers(0, 99))
 
@@ -54,7 +55,10 @@ def test_any_pattern_on_any_ranks(four_ranks, case, ranks):
     assert_equal_to_one_device(four_ranks, ranks, text, problem, block, tensors, options)
 
 
-WAYS = [{"mode": "fetch", "overlap": True}, {"mode": "fetch", "overlap": False}, {"mode": "ring"}]
+WAYS = [
+    {"mode": "ring"},
+    *({"mode": "fetch", "overlap": overlap, "common": common} for overlap in (True, False) for common in (True, False)),
+]
 
 
 @pytest.mark.parametrize("options", WAYS)

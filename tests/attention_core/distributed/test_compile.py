@@ -8,13 +8,12 @@ import torch
 import pattern_studio as ps
 
 from . import work
+from .test_attention import WAYS
 
 PATTERN = "heads({0:1: causal & window(9, 0), 1:2: causal & (window(4, 0) | sink(3))})"
 
 
-@pytest.mark.parametrize(
-    "options", [{"mode": "ring"}, {"mode": "fetch", "overlap": True}, {"mode": "fetch", "overlap": False}]
-)
+@pytest.mark.parametrize("options", WAYS)
 def test_one_graph_as_exact_as_eager(four_ranks, options):
     problem = ps.Problem(48, heads=2)
     tensors = work.tensors_for(problem, 1, 2, (16, 16), seed=0, dtype=torch.float32)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attention_core.distributed.merge import merge, plain
-from attention_core.distributed.merge_kernels import merge_parts
+from attention_core.kernels.triton.merge_parts import merge_parts
 
 
 def test_parts_of_a_softmax():

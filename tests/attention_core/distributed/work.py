@@ -41,17 +41,20 @@ def one_device(text, problem, block, tensors):
 
 
 class Handed(TorchDispatchMode):
-    """Counts the bytes that a rank really hands to all-to-alls for other ranks."""
+    """Counts the bytes that a rank really hands to all-to-alls for other ranks, and a ring's share of all-reduces."""
 
-    def __init__(self, rank: int) -> None:
+    def __init__(self, rank: int, ranks: int) -> None:
         super().__init__()
-        self.rank, self.bytes = rank, 0
+        self.rank, self.ranks, self.bytes = rank, ranks, 0
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if func is torch.ops._c10d_functional.all_to_all_single.default:
             rows, _, sent, _ = args
             assert len(rows) == sum(sent)
             self.bytes += (sum(sent) - sent[self.rank]) * rows.shape[1] * rows.element_size()
+        if func is torch.ops._c10d_functional.all_reduce.default:
+            rows = -(-2 * (self.ranks - 1) * len(args[0]) // self.ranks)
+            self.bytes += rows * args[0].shape[1] * args[0].element_size()
         return func(*args, **(kwargs or {}))
 
 
@@ -59,7 +62,7 @@ def sent_bytes(rank, group, text, problem, block, tensors, options):
     """(bytes handed over in a forward pass, those of forward and backward, those that were counted)."""
     made = _plan(rank, group, text, problem, block, tensors, options)
     q, k, v = (shard(tensors[name], made.query_positions if name == "q" else made.key_positions) for name in "qkv")
-    with torch.autograd.set_multithreading_enabled(False), Handed(rank) as handed:
+    with torch.autograd.set_multithreading_enabled(False), Handed(rank, made.needs.ranks) as handed:
         out = distributed_block_sparse_attention(q, k, v, made, group)
         forward = handed.bytes
         out.sum().backward()
