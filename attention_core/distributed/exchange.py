@@ -50,11 +50,12 @@ def add_back(
     for x, gradient in zip((dk, dv), both, strict=True):
         flat, begin = x.view(x.shape[0], -1, x.shape[3]), 0
         total = flat.index_select(1, keys).to(exact)
-        for count in parts if which is not None else ():
-            total.index_add_(1, which[begin : begin + count], gradient[:, 0, begin : begin + count].to(exact))
-            begin += count
         if which is None:
             total += gradient[:, 0].to(exact)
+        else:
+            for count in parts:
+                total.index_add_(1, which[begin : begin + count], gradient[:, 0, begin : begin + count].to(exact))
+                begin += count
         flat.index_copy_(1, keys, total.to(x.dtype))
 
 
