@@ -2,8 +2,10 @@
 
 On paper: the keys that a window and sinks need, worked out from lengths alone. By simulation: what all ranks need of
 each other is found, every transfer is put on its link (inside a node, or between nodes) and each rank's bytes in and
-out are added up, for a fetch and for a ring. Milliseconds follow from speeds that are assumed, given as arguments and
-kept in the rows. Bytes are those of K and V in bfloat16 in one forward pass; a backward pass returns as many.
+out are added up: for a fetch as plans choose it, with an all-reduce of the keys that most ranks read where that pays;
+for one in which an owner sends every key to each reader by itself; and for a ring. Milliseconds follow from speeds that
+are assumed, given as arguments and kept in the rows. Bytes are those of K and V in bfloat16 in one forward pass; a
+backward pass returns as many.
 """
 
 from __future__ import annotations
@@ -18,10 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 import pattern_studio as ps
-from attention_core.distributed import Needs, needs
+from attention_core.distributed import Traffic, needs, routed
 
 WINDOW, SINKS, BLOCK = 4095, 64, 128
 HEADS, DIM, ITEMSIZE = 16, 64, 2
+WAYS = ("fetch", "one by one", "ring")
 KEY_BYTES = 2 * DIM * ITEMSIZE  # K and V of one key of one head
 
 
@@ -75,29 +78,14 @@ def on_paper(tokens: int, ranks: int) -> int:
     return total
 
 
-def fetched(found: Needs, per_node: int) -> Load:
-    """Every rank's load if keys are fetched from whoever holds them."""
-    sent = found.keys_between * KEY_BYTES
-    node = np.arange(found.ranks) // per_node
+def loaded(traffic: Traffic, per_node: int) -> Load:
+    """Every rank's load. An all-reduce is taken as a ring's, in float32, over the ranks in their order."""
+    ranks = np.arange(traffic.needs.ranks)
+    sent = traffic.keys_between * KEY_BYTES + traffic.reduced_between * 2 * KEY_BYTES
+    node = ranks // per_node
     same = node[:, None] == node
     inside, between = np.where(same, sent, 0), np.where(same, 0, sent)
     return Load(inside.sum(1), inside.sum(0), between.sum(1), between.sum(0))
-
-
-def ringed(found: Needs, per_node: int) -> Load:
-    """Every rank's load if shards pass from neighbour to neighbour until all have seen all."""
-    ranks = np.arange(found.ranks)
-    sizes = found.keys.lengths * len(found.kind_of) * KEY_BYTES
-    out = sizes.sum() - sizes[(ranks + 1) % found.ranks]  # every shard but the one that the neighbour starts with
-    into = np.roll(out, 1)
-    leaves, enters = (ranks + 1) % per_node == 0, ranks % per_node == 0
-    if found.ranks <= per_node:
-        leaves = enters = np.zeros(found.ranks, bool)
-    zero = np.zeros_like(out)
-    return Load(
-        np.where(leaves, zero, out), np.where(enters, zero, into),
-        np.where(leaves, out, zero), np.where(enters, into, zero),
-    )  # fmt: skip
 
 
 def row(tokens: int, nodes: int, per_node: int, mode: str, speeds: Speeds) -> dict:
@@ -105,7 +93,8 @@ def row(tokens: int, nodes: int, per_node: int, mode: str, speeds: Speeds) -> di
     text = f"causal & (window({WINDOW}, 0) | sink({SINKS}))"
     layout = ps.lower(ps.parse(text), q_len=tokens, block=BLOCK)
     found = needs(layout, nodes * per_node, HEADS, "contiguous")
-    load = fetched(found, per_node) if mode == "fetch" else ringed(found, per_node)
+    traffic = routed(found, "ring" if mode == "ring" else "fetch", False if mode == "one by one" else None)
+    load = loaded(traffic, per_node)
     flops = 4 * DIM * HEADS * found.pairs
     return {
         "counted": True,
@@ -119,7 +108,9 @@ def row(tokens: int, nodes: int, per_node: int, mode: str, speeds: Speeds) -> di
         "ranks": nodes * per_node,
         "mode": mode,
         "bytes_sent": load.total,
-        "bytes_on_paper": on_paper(tokens, nodes * per_node) * HEADS * KEY_BYTES if mode == "fetch" else None,
+        "bytes_on_paper": on_paper(tokens, nodes * per_node) * HEADS * KEY_BYTES if mode == "one by one" else None,
+        "keys_by_all_reduce": traffic.common_keys,
+        "messages_most": int((traffic.keys_between > 0).sum(1).max()),  # of one rank, beside an all-reduce
         "busiest_inside": load.inside,
         "busiest_between": load.between,
         "median_received": int(np.median(load.inside_in + load.between_in)),
@@ -142,18 +133,16 @@ def main(argv: list[str] | None = None) -> None:
         parser.add_argument(f"--{name}", type=float, default=value, help=f"assumed, see Speeds; {value:g}")
     options = parser.parse_args(argv)
     speeds = Speeds(options.inside, options.between, options.tflops)
-    rows = [
-        row(options.tokens, options.nodes, per_node, mode, speeds) for per_node in (8, 4) for mode in ("fetch", "ring")
-    ]
+    rows = [row(options.tokens, options.nodes, per_node, mode, speeds) for per_node in (8, 4) for mode in WAYS]
     print(f"{options.tokens:,} tokens, {rows[0]['pattern']}, {HEADS} heads, D {DIM}, one forward pass")
     print(
-        f"{'nodes x GPUs':14}{'way':>6} {'GB sent':>9} {'MB a rank reads':>16} {'busiest link, MB':>17} "
+        f"{'nodes x GPUs':14}{'way':>11} {'GB sent':>9} {'MB a rank reads':>16} {'busiest link, MB':>17} "
         f"{'to other nodes':>15} {'Gpairs a rank':>16} {'ms to send':>11} {'to compute':>11}"
     )
     for one in rows:
         pairs = f"{one['pairs_least'] / 1e9:.3f} - {one['pairs_most'] / 1e9:.3f}"
         print(
-            f"{one['nodes']:>5} x {one['per_node']:<6}{one['mode']:>6} {one['bytes_sent'] / 1e9:>9.2f} "
+            f"{one['nodes']:>5} x {one['per_node']:<6}{one['mode']:>11} {one['bytes_sent'] / 1e9:>9.2f} "
             f"{one['median_received'] / 1e6:>16.1f} {one['busiest_inside'] / 1e6:>17.1f} "
             f"{one['busiest_between'] / 1e6:>15.1f} {pairs:>16} "
             f"{one['transfer_ms_assumed']:>11.2f} {one['compute_ms_assumed']:>11.2f}"

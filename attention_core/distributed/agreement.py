@@ -17,10 +17,11 @@ def agree(q: Tensor, k: Tensor, v: Tensor, plan: DistributedPlan, settings: str,
     Ranks that pass different shapes later on are found by the collective itself, at the group's
     timeout. Raises StudioError on every rank where they differ, and where a rank does not answer.
     """
+    learned = "".join(name for name, x in zip("qkv", (q, k, v), strict=True) if x.requires_grad)
     call = (
         f"plan {plan.fingerprint[:12]}, batch {q.shape[0]}, heads {q.shape[1]}, KV heads {k.shape[1]}, "
         f"head_dim {q.shape[3]}, value_dim {v.shape[3]}, {str(q.dtype).removeprefix('torch.')}, "
-        f"gradients {torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))}, {settings}"
+        f"gradients of {learned if learned and torch.is_grad_enabled() else 'none'}, {settings}"
     )
     if call not in plan.agreed:
         _compare(call, plan, group)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, overload
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
@@ -12,7 +13,8 @@ from pattern_studio.errors import StudioError
 
 from ..ops import block_sparse_attention
 from .agreement import agree
-from .exchange import packed, placed, start, unpacked
+from .exchange import Chosen, arrived, packed, placed, start, start_table, told, unpacked
+from .joined import joined
 from .merge import merge
 from .plan import DistributedPlan
 
@@ -68,9 +70,9 @@ def distributed_block_sparse_attention(
     `plan.query_positions` and `plan.key_positions`. Returns this rank's rows of what one device
     would return, forward and backward. All ranks must call it, with one plan's parts, in one order.
 
-    `mesh` is a one-dimensional DeviceMesh or a process group (the default group if None). Keys of
-    other ranks travel while the rank runs on its own; the parts are joined by their LSE, in LSE's
-    dtype. Each rank's part of a half-precision output is rounded once more than on one device.
+    `mesh` is a one-dimensional DeviceMesh or a process group (the default group if None). In a plan
+    that overlaps, keys of other ranks travel while the rank runs on its own; the parts are joined by
+    their LSE, in LSE's dtype, and a half-precision output is rounded once more than on one device.
 
     Raises StudioError where this rank's input does not fit its plan, and on every rank where their
     calls differ.
@@ -84,25 +86,42 @@ def distributed_block_sparse_attention(
     _check(q, k, v, plan)
     agree(q, k, v, plan, f"scale {scale}, backend {backend}, deterministic {deterministic}", group)
 
-    rows, parts = packed(k, v), []
-    own, _ = plan.steps[0]
-    coming = _send(rows, plan, 1, group)
-    parts.append(_run(q, k, v, own, scale, backend, deterministic))
-    for number, (part, transfer) in enumerate(plan.steps[1:], 1):
-        assert coming is not None
-        assert transfer is not None
-        arrived = placed(coming, transfer, part.problem.kv_len * plan.kv_heads)
-        # A ring passes on what has just arrived, while the rank runs on it.
-        coming = _send(arrived, plan, number + 1, group)
-        there = unpacked(arrived, plan.kv_heads, q.shape[0], k.shape[3], v.shape[3])
-        parts.append(_run(q, *there, part, scale, backend, deterministic))
-    out, lse = merge(parts)
+    first, transfer = plan.steps[0]
+    if transfer is not None:
+        k, v = joined(k, v, transfer, first.problem.kv_len, group, deterministic)
+        out, lse = _run(q, k, v, first, scale, backend, deterministic)
+    else:
+        out, lse = merge(_parts(q, k, v, plan, group, scale, backend, deterministic))
     return (out, lse) if return_lse else out
 
 
-def _send(rows: Tensor, plan: DistributedPlan, step: int, group: dist.ProcessGroup) -> Tensor | None:
-    transfer = plan.steps[step][1] if step < len(plan.steps) else None
-    return None if transfer is None else start(rows, transfer, group)
+def _parts(q, k, v, plan, group, scale, backend, deterministic) -> list[tuple[Tensor, Tensor]]:
+    """Attention over the rank's own keys, then over those that came meanwhile, step by step."""
+    steps, coming, table = plan.steps, None, None
+    if len(steps) > 1:
+        transfer = steps[1][1]
+        if transfer.send is None:
+            rows = packed(k, v)
+        else:
+            rows = Chosen.apply(k, v, transfer.send, transfer.keys, transfer.which, transfer.sent, deterministic)
+        coming = start(rows, transfer, group)
+        table = None if transfer.common is None else start_table(k, v, transfer.common, group)
+    parts = [_run(q, k, v, steps[0][0], scale, backend, deterministic)]
+    for number, (part, transfer) in enumerate(steps[1:], 1):
+        assert coming is not None
+        assert transfer is not None
+        there = arrived(coming, transfer, group)
+        if number + 1 < len(steps):  # a ring passes on what has just arrived, while the rank runs on it
+            coming = start(there, steps[number + 1][1], group)
+        place = transfer.place
+        if table is not None:
+            there = torch.cat([there, told(table, transfer.common, group, there.dtype)])
+            place = torch.cat([place, transfer.common.place])
+        if place is not None:
+            there = placed(there, place, part.problem.kv_len * plan.kv_heads)
+        keys = unpacked(there, plan.kv_heads, q.shape[0], k.shape[3], v.shape[3])
+        parts.append(_run(q, *keys, part, scale, backend, deterministic))
+    return parts
 
 
 def _run(q, k, v, part, scale, backend, deterministic) -> tuple[Tensor, Tensor]:

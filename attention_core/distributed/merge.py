@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ..kernels.fused import INSTALLED
+
 
 def merge(parts: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     """(out, lse) over disjoint sets of keys from the (out, lse) of each set. Differentiable.
@@ -24,6 +26,15 @@ def merge(parts: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     """
     if len(parts) == 1:
         return parts[0]
+    if parts[0][0].is_cuda and parts[0][1].dtype == torch.float32 and INSTALLED:
+        from ..kernels.triton.merge_parts import merge_parts  # here: Triton is not installed everywhere
+
+        return merge_parts([out for out, _ in parts], [lse for _, lse in parts])
+    return plain(parts)
+
+
+def plain(parts: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """`merge` in plain torch, on any device and in any dtype."""
     sums = torch.stack([lse for _, lse in parts])  # [parts, batch, heads, q_len]
     empty = (sums == -torch.inf).all(0)
     # Neither logsumexp nor exp sees a row of -inf: their gradients there would be NaN.

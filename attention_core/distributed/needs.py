@@ -73,16 +73,26 @@ class Needs:
         return opened.cumsum()[:tiles] > 0
 
     @cached_property
-    def keys_between(self) -> Ints:
-        """Keys that each rank sends to each other, summed over KV heads, int64 [from, to]; 0 to itself."""
+    def reads(self) -> NDArray[np.bool_]:
+        """`read` of every kind and rank, bool [kinds, ranks, kv_blocks]."""
+        found = [[self.read(rank, kind) for rank in range(self.ranks)] for kind in range(len(self.kinds))]
+        return np.array(found, bool).reshape(len(self.kinds), self.ranks, self.layout.kv_blocks)
+
+    def keys_sent(self, which: NDArray[np.bool_]) -> Ints:
+        """Keys of some tiles, bool [kinds, kv_blocks], that each rank sends to each other, as `keys_between`."""
         sent = np.zeros((self.ranks, self.ranks), np.int64)
         heads = np.bincount(self.kind_of, minlength=len(self.kinds))
-        for rank in range(self.ranks):
-            for kind in range(len(self.kinds)):
-                keys = np.bincount(self.key_owner, self.widths * self.read(rank, kind), self.ranks)
+        for kind, of_rank in enumerate(self.reads & which[:, None]):
+            for rank in range(self.ranks):
+                keys = np.bincount(self.key_owner, self.widths * of_rank[rank], self.ranks)
                 sent[:, rank] += heads[kind] * keys.astype(np.int64)
         np.fill_diagonal(sent, 0)
         return sent
+
+    @cached_property
+    def keys_between(self) -> Ints:
+        """Keys that each rank reads of each other, summed over KV heads, int64 [from, to]; 0 of itself."""
+        return self.keys_sent(np.ones((len(self.kinds), self.layout.kv_blocks), bool))
 
     @cached_property
     def ring_keys(self) -> int:

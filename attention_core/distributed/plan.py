@@ -15,42 +15,35 @@ from pattern_studio.layout import BlockLayout
 from ..plan import Plan
 from ..plan import plan as local_plan
 from .needs import Needs, needs
-from .stages import Stage, stage
+from .stages import stage
+from .traffic import Traffic, routed, worth_overlapping
+from .transfer import Transfer, fetch, passed_on
 
 MODES = ("fetch", "ring")
 DENSE = 0.5  # of a ring's traffic: from there on the ring's plain neighbour exchange is taken
 
 
 @dataclass(frozen=True, eq=False)
-class Transfer:
-    """One all-to-all of a rank: which rows of its shard go out, and where in the stage's buffer rows arrive.
-
-    Rows are those of `[kv_heads * keys]`, KV head by KV head. `send` and `place` are int64 index
-    tensors, in the order of the peer rank, then KV head, then position; `sent` and `received` count
-    them by peer. `place` None: what arrives is the whole buffer, in order.
-    """
-
-    send: Tensor | None
-    sent: list[int]
-    received: list[int]
-    place: Tensor | None
-
-
-@dataclass(frozen=True, eq=False)
 class DistributedPlan:
     """A layout over the ranks of one group, as one rank runs it. Made by `distributed_plan()`.
 
-    `steps` are (plan over the keys in the buffer, the transfer that filled it); the first step has no
-    transfer: it runs on the rank's own keys.
+    `steps` are (plan over the keys in the buffer, the transfer that filled it). Without a transfer a step
+    runs on the rank's own keys; where the first one has one, its buffer holds them too, and it is the
+    only step.
     """
 
     needs: Needs
     rank: int
     lengths: tuple[int, int]  # query rows and keys that this rank holds
-    mode: str
+    traffic: Traffic
     steps: tuple[tuple[Plan, Transfer | None], ...]
     fingerprint: str
     agreed: set[str] = field(repr=False)  # calls that all ranks were found to make alike
+
+    @property
+    def mode(self) -> str:
+        """How keys travel: "fetch" or "ring"."""
+        return self.traffic.mode
 
     @property
     def kv_heads(self) -> int:
@@ -75,23 +68,27 @@ class DistributedPlan:
     def bytes_between(self, head_dim: int, value_dim: int, itemsize: int, batch: int = 1) -> np.ndarray:
         """Bytes of K and V that each rank sends to each other in a forward pass, int64 [from, to].
 
-        A backward pass returns as many, of the gradients.
+        Of an all-reduce, which sums in float32 at least, they are those of a ring. A backward pass
+        returns as many, of the gradients.
         """
-        keys = self.needs.keys_between
-        if self.mode == "ring":
-            keys = np.zeros_like(keys)
-            for rank in range(self.needs.ranks):  # every shard but the one that the neighbour started with
-                others = self.needs.keys.lengths.sum() - self.needs.keys.lengths[(rank + 1) % self.needs.ranks]
-                keys[rank, (rank + 1) % self.needs.ranks] = others * self.kv_heads
-            np.fill_diagonal(keys, 0)
-        return keys * (head_dim + value_dim) * itemsize * batch
+        traffic, dims = self.traffic, (head_dim + value_dim) * batch
+        return dims * (traffic.keys_between * itemsize + traffic.reduced_between * max(itemsize, 4))
 
     def __str__(self) -> str:
-        n = self.needs
-        sent, pairs = int(n.keys_between.sum()), n.pairs
-        share = f"{sent / n.ring_keys:.2%} of a ring's" if n.ring_keys else "none"
+        n, traffic, pairs = self.needs, self.traffic, self.needs.pairs
+        sent = int(traffic.keys_between.sum() + traffic.reduced_between.sum())
+        if self.mode == "ring":
+            share = f"a fetch would send {int(n.keys_between.sum()):,}"
+        else:
+            share = f"{sent / n.ring_keys:.2%} of a ring's" if n.ring_keys else "none"
+        if traffic.common_keys:
+            share += (
+                f", {traffic.common_keys:,} common ones by all-reduce, so that the busiest rank moves "
+                f"{traffic.busiest:,} and not {routed(n, 'fetch', False).busiest:,}"
+            )
+        passes = "in parts" if len(self.steps) > 1 else "in one pass"
         return (
-            f"{n.ranks} ranks, {n.way}, {self.mode}: keys sent {sent:,} over all KV heads, {share}; "
+            f"{n.ranks} ranks, {n.way}, {self.mode} {passes}: keys sent {sent:,} over all KV heads, {share}; "
             f"pairs a rank {int(pairs.min()):,} to {int(pairs.max()):,}, "
             f"so at most {n.ranks / n.imbalance:.3g} times as fast as one"
         )
@@ -105,6 +102,8 @@ def distributed_plan(
     kv_heads: int | None = None,
     way: str = "auto",
     mode: str = "auto",
+    overlap: bool | None = None,
+    common: bool | None = None,
     device: torch.device | str | None = None,
 ) -> DistributedPlan:
     """Deal a layout out to `ranks` and make what `rank` runs on `device`. Every rank makes its own, from one layout.
@@ -113,12 +112,18 @@ def distributed_plan(
     dealt out (`contiguous`, `zigzag`, `balanced`, or "auto", see `needs`); `mode` how keys travel:
     "fetch" sends each rank the keys that its rows read and no other, "ring" passes whole shards from
     neighbour to neighbour, and "auto" fetches where that sends less than half of what the ring would.
+    With `overlap` a rank runs on its own keys while others travel and merges the parts by their LSE, as
+    a ring always does; without, it runs once, on its own and the fetched keys, and they travel while its
+    own are copied beside them. None overlaps where some rank fetches more bytes than its own q holds.
+    With `common` keys that at least half of the other ranks read, such as sinks, travel by one
+    all-reduce, so that their owner needn't send them to each; None: where that at least halves what the
+    busiest rank sends or receives. What is chosen is printed with the plan.
     Needs no process group, so traffic and balance can be counted for any number of ranks.
 
     >>> import pattern_studio as ps
     >>> layout = ps.lower(ps.parse("causal & (window(4095, 0) | sink(64))"), q_len=131072, block=128)
     >>> print(distributed_plan(layout, ranks=4, rank=0))
-    4 ranks, contiguous, fetch: keys sent 12,672 over all KV heads, 3.22% of a ring's; \
+    4 ranks, contiguous, fetch in one pass: keys sent 12,672 over all KV heads, 3.22% of a ring's; \
 pairs a rank 133,414,912 to 142,606,336, so at most 3.94 times as fast as one
     """
     if not isinstance(layout, BlockLayout):
@@ -131,65 +136,37 @@ pairs a rank 133,414,912 to 142,606,336, so at most 3.94 times as fast as one
         mode = "ring" if ranks > 1 and found.keys_between.sum() >= DENSE * found.ring_keys else "fetch"
     if mode not in MODES:
         raise StudioError(f"mode must be one of auto, {', '.join(MODES)}, got {mode!r}")
+    if mode == "ring" and (overlap is False or common):
+        raise StudioError(
+            f"a ring overlaps and has no common keys, got overlap={overlap}, common={common}; "
+            "leave them out or pass mode='fetch'"
+        )
+    traffic = routed(found, mode, common)
+    overlap = mode == "ring" or (worth_overlapping(found) if overlap is None else overlap)
     owned = np.tile(found.key_owner, (len(found.kinds), 1))
-    own = stage(found, rank, owned == rank)
-    steps: list[tuple[Plan, Transfer | None]] = [(local_plan(own.layout, device), None)]
-    if mode == "fetch" and found.keys_between.any():
-        read = np.stack([found.read(rank, kind) for kind in range(len(found.kinds))])
-        far = stage(found, rank, read & (owned != rank))
-        made = local_plan(far.layout, device)
-        steps.append((made, _fetch(found, rank, far, made.device)))
+    sends = mode == "fetch" and bool(found.keys_between.any())
+    read = found.reads[:, rank]
+    steps: list[tuple[Plan, Transfer | None]] = []
+    if sends and not overlap:
+        steps.append(_filled(traffic, rank, read | (owned == rank), device))
+    else:
+        steps.append((local_plan(stage(found, rank, owned == rank).layout, device), None))
+        if sends:
+            steps.append(_filled(traffic, rank, read & (owned != rank), device))
     if mode == "ring":
-        sizes = found.keys.lengths * len(found.kind_of)
         for step in range(1, ranks):
             there = stage(found, rank, owned == (rank - step) % ranks)
-            passed = Transfer(
-                None,
-                [int(sizes[(rank - step + 1) % ranks]) if peer == (rank + 1) % ranks else 0 for peer in range(ranks)],
-                [int(sizes[(rank - step) % ranks]) if peer == (rank - 1) % ranks else 0 for peer in range(ranks)],
-                None,
-            )
-            steps.append((local_plan(there.layout, device), passed))
+            steps.append((local_plan(there.layout, device), passed_on(found, rank, step)))
     lengths = int(found.queries.lengths[rank]), int(found.keys.lengths[rank])
-    return DistributedPlan(found, rank, lengths, mode, tuple(steps), _fingerprint(found, mode), set())
+    fingerprint = _fingerprint(found, f"{mode} {overlap} {traffic.common_keys}")
+    return DistributedPlan(found, rank, lengths, traffic, tuple(steps), fingerprint, set())
 
 
-def _fetch(needs: Needs, rank: int, far: Stage, device: torch.device) -> Transfer:
-    block_k, ranks = needs.layout.block[1], needs.ranks
-    starts = np.zeros(needs.layout.kv_blocks, np.int64)  # of each own tile in the shard, in keys
-    mine = np.flatnonzero(needs.key_owner == rank)
-    starts[mine] = np.arange(len(mine)) * block_k
-    send, sent = [], []
-    for peer in range(ranks):
-        tiles = [
-            np.flatnonzero(needs.read(peer, kind) & (needs.key_owner == rank)) if peer != rank else mine[:0]
-            for kind in range(len(needs.kinds))
-        ]
-        rows = [
-            head * int(needs.keys.lengths[rank]) + _keys(starts[tiles[kind]], needs.widths[tiles[kind]])
-            for head, kind in enumerate(needs.kind_of)
-        ]
-        send += rows
-        sent.append(sum(map(len, rows)))
-    stands = [far.places(kind) for kind in range(len(needs.kinds))]
-    place, received = [], []
-    for peer in range(ranks):
-        rows = []
-        for head, kind in enumerate(needs.kind_of):
-            tiles, places = stands[kind]
-            from_peer = needs.key_owner[tiles] == peer
-            keys = _keys(places[from_peer] * block_k, needs.widths[tiles[from_peer]])
-            rows.append(head * far.layout.problem.kv_len + keys)
-        place += rows
-        received.append(sum(map(len, rows)))
-    send_index, place_index = (torch.from_numpy(np.concatenate(rows)).to(device) for rows in (send, place))
-    return Transfer(send_index, sent, received, place_index)
-
-
-def _keys(start: np.ndarray, width: np.ndarray) -> np.ndarray:
-    """The keys of tiles that start at `start` and hold `width` keys, one after another."""
-    total = np.cumsum(width)
-    return np.repeat(start - (total - width), width) + np.arange(total[-1] if len(total) else 0)
+def _filled(traffic: Traffic, rank: int, held: np.ndarray, device: torch.device | str | None) -> tuple[Plan, Transfer]:
+    """The plan over the keys of a buffer, and the transfer that fills it."""
+    buffer = stage(traffic.needs, rank, held)
+    made = local_plan(buffer.layout, device)
+    return made, fetch(traffic, rank, buffer, made.device)
 
 
 def _fingerprint(needs: Needs, mode: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import pattern_studio as ps
 
@@ -25,7 +26,13 @@ class Case:
     dim: int
     per_head: bool = False
     mode: str = "auto"
-    block: int = 128
+    overlap: bool | None = None
+    common: bool | None = None
+    block: int = 128  # of queries and of keys: kernels are compiled for each size, so one does for all
+
+    def options(self) -> dict[str, Any]:
+        """What `distributed_plan` is told of how keys travel."""
+        return {"mode": self.mode, "overlap": self.overlap, "common": self.common}
 
     def layout(self) -> ps.BlockLayout:
         """The lowered pattern; a pattern that is alike in all heads is lowered for one."""
@@ -51,16 +58,19 @@ def cases(tokens: int, long: int, heads: int, dim: int) -> tuple[Case, ...]:
         Case("random per head .05", random_per_head(0.05, tokens, heads), tokens, heads, dim, per_head=True),
         Case("dense causal, ring", "causal", tokens, heads, dim, mode="ring"),
         Case("window + sinks, long", WINDOW, long, heads, dim),
+        Case("window + sinks, parts", WINDOW, tokens, heads, dim, mode="fetch", overlap=True),
         Case("window + sinks, ring", WINDOW, tokens, heads, dim, mode="ring"),
     )
 
 
 def small(heads: int, dim: int) -> tuple[Case, ...]:
     """Problems that are small enough for a dense float64 oracle, whose shards are uneven."""
-    tokens = 1000
+    tokens, sinks = 1000, "causal & (window(255, 0) | sink(16))"
     return (
-        Case("windows and sinks", "causal & (window(255, 0) | sink(16))", tokens, heads, dim),
+        Case("in one pass", sinks, tokens, heads, dim, mode="fetch", overlap=False),
+        Case("in parts", sinks, tokens, heads, dim, mode="fetch", overlap=True),
+        Case("common keys", sinks, tokens, heads, dim, mode="fetch", common=True),
         Case("random per head", random_per_head(0.2, tokens, heads), tokens, heads, dim, per_head=True),
         Case("causal in a ring", "causal", tokens, heads, dim, mode="ring"),
-        Case("rows without keys", "window(63, 0) & ~window(9, 0)", tokens, heads, dim, block=64),
+        Case("rows without keys", "window(63, 0) & ~window(9, 0)", tokens, heads, dim),
     )

@@ -88,8 +88,6 @@ class Group:
 
 
 def _serve(rank: int, ranks: int, device: str, store: str, timeout: float, pipe: Connection) -> None:
-    # Nothing here reduces large tensors, and NVLink multicast needs rights that many hosts don't give.
-    os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
     joined = {"init_method": f"file://{store}", "rank": rank, "world_size": ranks}
     if device == "cuda":
         torch.cuda.set_device(rank)

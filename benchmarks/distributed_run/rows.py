@@ -34,6 +34,7 @@ def rows_of(case: Case, ranks: int, found: list[dict], alone: dict[str, float] |
                 "ranks": ranks,
                 "mode": plan["mode"],
                 "way": plan["way"],
+                "plan": plan["text"],
                 "pass": name,
                 "ms": ms,
                 "linear": alone[name] / ms / ranks if alone and ranks > 1 else None,

@@ -34,7 +34,8 @@ def test_every_case_has_a_row_for_each_pass_and_number_of_ranks(kept):
     names = [case.name for case in cases.cases(700, 900, 2, 16)]
     wanted = {(name, ranks, kind) for name in names for ranks in (1, 2) for kind in rows.PASSES}
     # One device knows no modes: the ring of a pattern that was timed is compared with the time that there is.
-    assert found == wanted - {("window + sinks, ring", 1, kind) for kind in rows.PASSES}
+    again = ("window + sinks, parts", "window + sinks, ring")
+    assert found == wanted - {(name, 1, kind) for name in again for kind in rows.PASSES}
     assert all(row["ms"] > 0 and row["error"] < 1e-4 and row["card"] is None for row in kept["rows"])
     assert all((row["linear"] is None) == (row["ranks"] == 1) for row in kept["rows"])
 
@@ -57,6 +58,19 @@ def test_ranks_that_no_card_is_there_for_are_named(tmp_path, capsys, monkeypatch
     arguments = ["--out", str(tmp_path), "--ranks", "4", "--only", "nothing"]
     assert main(arguments) == 0
     assert "4 ranks: left out, there are 2 cards" in capsys.readouterr().out
+
+
+def test_nothing_is_timed_where_something_else_was_computed(tmp_path, monkeypatch):
+    monkeypatch.setattr("benchmarks.distributed_run.work.equal", _off)
+    assert main(["--out", str(tmp_path), *SMALL, "--only", "window + sinks, long"]) == 1
+    (path,) = tmp_path.glob("*.json")
+    kept = json.loads(path.read_text())
+    assert {row["ranks"] for row in kept["rows"]} == {1}
+    assert kept["notes"] == ["equality, in one pass, 2 ranks: WRONG, out of rank 1 is off by 0.5"]
+
+
+def _off(rank: int, ranks: int, case: cases.Case) -> dict[str, float] | str:
+    return {"out": 0.0} if rank == 0 else "out of rank 1 is off by 0.5"
 
 
 def _fails(rank: int, ranks: int) -> None:

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pattern_studio as ps
-from attention_core.distributed.merge import merge
 from tests import strategies
 
 from . import work
@@ -42,6 +41,8 @@ def cases(draw):
         "way": draw(st.sampled_from(["auto", "contiguous", "zigzag", "balanced"])),
         "mode": draw(st.sampled_from(["auto", "fetch", "ring"])),
     }
+    if options["mode"] == "fetch":
+        options |= {name: draw(st.sampled_from([None, True, False])) for name in ("overlap", "common")}
     kv_heads = draw(st.sampled_from([1, 2]))
     return text, problem, draw(strategies.blocks), draw(st.integers(1, 2)), kv_heads, options, draw(st.integers(0, 99))
 
@@ -54,12 +55,18 @@ def test_any_pattern_on_any_ranks(four_ranks, case, ranks):
     assert_equal_to_one_device(four_ranks, ranks, text, problem, block, tensors, options)
 
 
-@pytest.mark.parametrize("mode", ["fetch", "ring"])
+WAYS = [
+    {"mode": "ring"},
+    *({"mode": "fetch", "overlap": overlap, "common": common} for overlap in (True, False) for common in (True, False)),
+]
+
+
+@pytest.mark.parametrize("options", WAYS)
 @pytest.mark.parametrize("text", ROWS)
-def test_named_patterns(four_ranks, text, mode):
+def test_named_patterns(four_ranks, text, options):
     problem = ps.Problem(90, heads=4, docs=(30, 7, 53))
     tensors = work.tensors_for(problem, 2, 2, (8, 5), 1)
-    assert_equal_to_one_device(four_ranks, 3, text, problem, (16, 8), tensors, {"mode": mode})
+    assert_equal_to_one_device(four_ranks, 3, text, problem, (16, 8), tensors, options)
 
 
 def test_uneven_shards_and_ranks_without_rows(four_ranks):
@@ -83,14 +90,14 @@ def test_half_precision_within_the_error_budget(four_ranks):
         assert error <= 2 * allowed + 1e-6, name
 
 
-@pytest.mark.parametrize("mode", ["fetch", "ring"])
-def test_what_is_sent_is_what_was_counted(four_ranks, mode):
+@pytest.mark.parametrize("options", WAYS)
+def test_what_is_sent_is_what_was_counted(four_ranks, options):
     problem = ps.Problem(200, heads=4)
     tensors = work.tensors_for(problem, 2, 2, (4, 6), 4)
-    for sent, counted in four_ranks.run(
-        work.sent_keys, 4, "causal & (window(40, 0) | sink(3))", problem, 8, tensors, {"mode": mode}
+    for forward, backward, sent, received in four_ranks.run(
+        work.sent_bytes, 4, "causal & (window(40, 0) | sink(3))", problem, 8, tensors, options
     ):
-        assert sent == counted
+        assert (forward, backward) == (sent, received)  # gradients go back where their keys came from
 
 
 def test_ranks_that_differ_are_told_so_on_every_rank(four_ranks):
@@ -117,27 +124,3 @@ def test_a_rank_that_dies_is_an_error_and_no_hang(tmp_path):
         pool.close()
     assert sorted(found) == [0, 1]  # both that live answered
     assert not any(good for good, _ in found.values())
-
-
-class TestMerge:
-    def test_parts_of_a_softmax(self):
-        scores, values = torch.randn(5, 12, dtype=torch.float64), torch.randn(12, 3, dtype=torch.float64)
-        scores.requires_grad_()
-        scores_of = [scores[:, :4], scores[:, 4:4], scores[:, 4:]]
-        values_of = [values[:4], values[4:4], values[4:]]
-        parts = [
-            ((s.softmax(1) @ v)[None, None], s.logsumexp(1)[None, None])
-            for s, v in zip(scores_of, values_of, strict=True)
-        ]
-        out, lse = merge(parts)
-        torch.testing.assert_close(out[0, 0], scores.softmax(1) @ values)
-        torch.testing.assert_close(lse[0, 0], scores.logsumexp(1))
-
-    def test_rows_without_keys_have_no_gradient(self):
-        out, lse = torch.zeros(1, 1, 2, 3, requires_grad=True), torch.full((1, 1, 2), -torch.inf, requires_grad=True)
-        merged, total = merge([(out, lse), (out, lse)])
-        assert merged.eq(0).all()
-        assert total.eq(-torch.inf).all()
-        merged.sum().backward()
-        assert lse.grad is not None
-        assert lse.grad.eq(0).all()

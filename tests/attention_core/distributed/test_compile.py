@@ -8,15 +8,16 @@ import torch
 import pattern_studio as ps
 
 from . import work
+from .test_attention import WAYS
 
 PATTERN = "heads({0:1: causal & window(9, 0), 1:2: causal & (window(4, 0) | sink(3))})"
 
 
-@pytest.mark.parametrize("mode", ["fetch", "ring"])
-def test_one_graph_as_exact_as_eager(four_ranks, mode):
+@pytest.mark.parametrize("options", WAYS)
+def test_one_graph_as_exact_as_eager(four_ranks, options):
     problem = ps.Problem(48, heads=2)
     tensors = work.tensors_for(problem, 1, 2, (16, 16), seed=0, dtype=torch.float32)
-    found = four_ranks.run(work.compiled, 2, PATTERN, problem, 16, tensors, {"mode": mode})
+    found = four_ranks.run(work.compiled, 2, PATTERN, problem, 16, tensors, options)
     for first_graphs, later_graphs, pairs in found:
         assert first_graphs > 1  # the ranks compare their calls outside of a graph,
         assert later_graphs == 1  # and never again
