@@ -12,6 +12,7 @@ import argparse
 import datetime
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -38,14 +39,16 @@ from .hopper_cells import CELLS, adding, errors, limit
 
 # What is changed of the default forward, and of the backward that adds dQ up; an empty change is the default.
 FORWARD: dict[str, dict] = {"": {}}
-BACKWARD: dict[str, dict] = {"": {}, "3 slots": {"slots": 3}}
-BACKWARD_64: dict[str, dict] = {"V in memory": {"v_in_registers": False}, "2 buffers": {"buffers": 2}}
+BACKWARD: dict[str, dict] = {"": {}}
+BACKWARD_64: dict[str, dict] = {"V in memory": {"v_in_registers": False}}
 # Case, length, keys of a block; most telling first.
 TIMED = (
     ("random_0.10", 32768, 128),
     ("local_0.05", 32768, 128),
     ("global_local_0.05", 32768, 128),
     ("random_0.02", 32768, 128),
+    ("window_sinks", 32768, 128),
+    ("window_sinks_as_full", 32768, 128),
     ("causal_window_1023", 32768, 128),
     ("causal_window_1023_as_full", 32768, 128),
     ("random_0.10", 32768, 8),
@@ -62,8 +65,8 @@ def main() -> None:
     parser.add_argument("--job", help="for children: one job as JSON, whose result is printed as JSON")
     parser.add_argument("--minutes", type=float, default=8.5, help="no job is started after this")
     parser.add_argument("--limit", type=float, default=150, help="seconds that one job may take")
-    parser.add_argument("--only", default="", help="only jobs whose name contains this")
-    parser.add_argument("--skip", default=" ", help="no jobs whose name contains this, such as cell or dropout")
+    parser.add_argument("--only", default="", help="only jobs in whose names this regular expression is found")
+    parser.add_argument("--skip", default="^$", help="no jobs in whose names this is found, such as cell or dropout")
     options = parser.parse_args()
     if options.job:
         print(json.dumps(_work(json.loads(options.job))))
@@ -82,7 +85,7 @@ def main() -> None:
             text = json.dumps({"rows": [stamp | row for row in done]}, indent=1)
             (options.folder / "results.json").write_text(text)
 
-    jobs = [job for job in _jobs() if options.only in job["name"] and options.skip not in job["name"]]
+    jobs = [job for job in _jobs() if re.search(options.only, job["name"]) and not re.search(options.skip, job["name"])]
     with ThreadPoolExecutor(min(14, os.cpu_count() or 1)) as pool:  # correctness and compiling may share the card
         list(pool.map(run, [job for job in jobs if job["kind"] != "time"]))
     for job in jobs:  # times may not
@@ -97,7 +100,7 @@ def _jobs() -> list[dict]:
     warm = [
         {"kind": "warm", "name": f"warm_{case}_D{dim}_{name.replace(' ', '_')}", "pattern": case, "length": 4096,
          "dim": dim, "block_k": block_k, "variant": name}
-        for case, block_k in (("random_0.10", 128), ("causal_window_1023", 128))
+        for case, block_k in (("random_0.10", 128), ("causal_window_1023", 128), ("window_sinks", 128))
         for dim in (128, 64)
         for name in FORWARD | BACKWARD | (BACKWARD_64 if dim == 64 else {}) | {"seven products": {}}
     ] + [
@@ -122,7 +125,7 @@ def _jobs() -> list[dict]:
 
 def _case(name: str, length: int, dim: int, block_k: int) -> Case:
     """One cell of the benchmark's grid, made alone: the whole grid takes seconds of the lent time."""
-    window = ps.causal & ps.window(1023, 0)
+    window, sinks = ps.causal & ps.window(1023, 0), ps.causal & (ps.window(4095, 0) | ps.sink(64))
     kind, _, density = name.removesuffix("_gqa8").rpartition("_")
     makers: dict[str, Callable[[], ps.Pattern]] = {
         "random": lambda: random(float(density), length, 16, 128, block_k),
@@ -130,6 +133,8 @@ def _case(name: str, length: int, dim: int, block_k: int) -> Case:
         "global_local": lambda: global_local(float(density), length, 128),
         "causal_window": lambda: window,
         "causal_window_1023_as": lambda: as_full(window, length),
+        "window": lambda: sinks,
+        "window_sinks_as": lambda: as_full(sinks, length),
     }
     return Case(name, length, 16, 2 if name.endswith("_gqa8") else 16, dim, (128, block_k), makers[kind]())
 

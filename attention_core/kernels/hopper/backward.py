@@ -24,7 +24,7 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warp
 from .boxes import boxed, load_own, load_tile, steps_of
 from .dropout_mask import kept, positions, seed_halves
 from .gluon_api import view
-from .masks import allowed_pairs
+from .masks import allowed_pairs, mask_ahead
 from .outputs import clear, leave, raise_flag
 from .ring import next_slot
 
@@ -91,10 +91,12 @@ def _fold_keys(q, do, k_ring, v_ring, bars, slot, phase, acc, lse, delta, walked
     scores = warpgroup_mma(q, k_ring.index(slot).permute([1, 0]), zero, use_acc=False, is_async=True)
     mbarrier.wait(y_full.index(slot), phase)
     weighted = warpgroup_mma(do, v_ring.index(slot).permute([1, 0]), zero, use_acc=False, is_async=True)
+    if MASKED:
+        mask = mask_ahead(walked, step, first, N, GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS, S)
     s = warpgroup_mma_wait(1, deps=[scores])
     p = gl.exp2(s * scale - lse[:, None])
     if MASKED:
-        allowed = allowed_pairs(walked, step, first, kv_len, N, GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS, S)
+        allowed = allowed_pairs(mask, walked, step, first, kv_len, N, GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS, S)
         p = gl.where(allowed, p, 0.0)
     if DROPOUT:
         row = first + gl.arange(0, 64, layout=gl.SliceLayout(1, S))
@@ -128,10 +130,12 @@ def _fold_queries(k, v, q_ring, do_ring, bars, slot, phase, dk, dv, lse2, delta,
     mbarrier.wait(y_full.index(slot), phase)
     weighted = warpgroup_mma(v, do_ring.index(slot).permute([1, 0]), zero, use_acc=False, is_async=True)
     lse = gl.load(lse2 + row, mask=row < q_len, other=float("inf"))  # rows past the end: p = 0
+    if MASKED:
+        mask = mask_ahead(walked, step, first, N, GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS, S, True)
     s = warpgroup_mma_wait(1, deps=[scores])
     p = gl.exp2(s * scale - lse[None, :])
     if MASKED:
-        allowed = allowed_pairs(walked, step, first, q_len, N, GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS, S, True)
+        allowed = allowed_pairs(mask, walked, step, first, q_len, N, GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS, S, True)
         p = gl.where(allowed, p, 0.0)
     if DROPOUT:
         key = first + gl.arange(0, 64, layout=gl.SliceLayout(1, S))

@@ -30,7 +30,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 
 from .boxes import first_row, load_own, steps_of
 from .gluon_api import box_add, box_load, thread_barrier, view
-from .masks import allowed_pairs
+from .masks import allowed_pairs, mask_ahead
 from .outputs import clear, leave, raise_flag
 from .ring import meet, next_slot
 
@@ -84,15 +84,15 @@ def _produce(boxes, rings, numbers, bars, masked_units, full_units, lse2, delta,
 
 
 @gluon.jit
-def _weights(s, numbers, slot, half, walked, step, first, q_len, scale, MASKED: gl.constexpr, N: gl.constexpr,
+def _weights(s, ahead, numbers, slot, half, walked, step, first, q_len, scale, MASKED: gl.constexpr, N: gl.constexpr,
              GRANULE: gl.constexpr, BLOCK_Q: gl.constexpr, BLOCK_K: gl.constexpr, HAS_BITS: gl.constexpr,
              S: gl.constexpr):  # fmt: skip
     """P' of 64 queries: what their scores weigh. # [64 keys, 64]"""
     lse = numbers.index(slot * (N // 64) + half).load(gl.SliceLayout(0, S))
     p = gl.exp2(s * scale - lse[None, :])
     if MASKED:
-        allowed = allowed_pairs(walked, step * (N // 64) + half, first, q_len, 64, GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS,
-                                S, True)  # fmt: skip
+        allowed = allowed_pairs(ahead, walked, step * (N // 64) + half, first, q_len, 64, GRANULE, BLOCK_Q, BLOCK_K,
+                                HAS_BITS, S, True)  # fmt: skip
         p = gl.where(allowed, p, 0.0)
     return p
 
@@ -131,10 +131,12 @@ def _fold(own, other, bars, extra, slot, phase, parity, dk, dv, walked, units, s
     weighted = warpgroup_mma(v_left, do_ring.index(base).permute([1, 0]), zero, use_acc=False, is_async=True)
     if HALVES == 2:
         more_scores = warpgroup_mma(k_left, q_ring.index(base + 1).permute([1, 0]), zero, use_acc=False, is_async=True)
+    mask = ()
+    if MASKED:
+        mask = mask_ahead(walked, step * HALVES, first, 64, GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS, S, True)
     s = warpgroup_mma_wait(HALVES, deps=[scores])  # dP, S of the second half
-    p = _weights(
-        s, lse_ring, slot, 0, walked, step, first, q_len, scale, MASKED, N, GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS, S
-    )
+    p = _weights(s, mask, lse_ring, slot, 0, walked, step, first, q_len, scale, MASKED, N, GRANULE, BLOCK_Q, BLOCK_K,
+                 HAS_BITS, S)  # fmt: skip
     p_half = gl.convert_layout(p.to(half), A)
     dv = warpgroup_mma(p_half, do_ring.index(base), dv, is_async=True)
     dp = warpgroup_mma_wait(HALVES, deps=[weighted])  # S of the second half, dV
@@ -147,10 +149,11 @@ def _fold(own, other, bars, extra, slot, phase, parity, dk, dv, walked, units, s
     if HALVES == 2:
         dk = warpgroup_mma(ds_half, q_ring.index(base), dk, is_async=True)
         weighted = warpgroup_mma(v_left, do_ring.index(base + 1).permute([1, 0]), zero, use_acc=False, is_async=True)
+        if MASKED:
+            mask = mask_ahead(walked, step * 2 + 1, first, 64, GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS, S, True)
         s = warpgroup_mma_wait(3, deps=[more_scores])  # dV, dK, dP
-        p = _weights(
-            s, lse_ring, slot, 1, walked, step, first, q_len, scale, MASKED, N, GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS, S
-        )
+        p = _weights(s, mask, lse_ring, slot, 1, walked, step, first, q_len, scale, MASKED, N, GRANULE, BLOCK_Q,
+                     BLOCK_K, HAS_BITS, S)  # fmt: skip
         p_more = gl.convert_layout(p.to(half), A)
         dv = warpgroup_mma(p_more, do_ring.index(base + 1), dv, is_async=True)
         dp, dk, ds_half = warpgroup_mma_wait(1, deps=[weighted, dk, ds_half])  # dV

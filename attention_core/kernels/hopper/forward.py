@@ -27,7 +27,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from .boxes import boxed, load_tile
 from .dropout_mask import kept, positions, seed_halves
 from .gluon_api import box_load, box_store, view
-from .masks import allowed_pairs
+from .masks import allowed_pairs, mask_ahead
 from .ring import await_turn, lane_sums, next_slot, pass_turn, pinned
 
 Q_BUFFERS: gl.constexpr = gl.constexpr(2)  # the next row tile's queries come in while this one's are in use
@@ -150,12 +150,16 @@ def _consume(
             mbarrier.wait(q_full.index(buffer), q_phase)
             mbarrier.wait(k_full.index(k_slot), k_phase)
             scores = warpgroup_mma(q, k_ring.index(k_slot).permute([1, 0]), zero, use_acc=False, is_async=True)
+        if MASKED:
+            step_of = gl.where(masked > 0, masked_begin, 0)  # without a masked tile that of another line is not used
+            mask = mask_ahead(walked, step_of, row, N, GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS, S)
         s = warpgroup_mma_wait(0, deps=[scores])  # [64, N]
         mbarrier.arrive(k_free.index(k_slot))
         k_slot, k_phase = next_slot(k_slot, k_phase, K_SLOTS)
         if MASKED:
             if masked > 0:
-                allowed = allowed_pairs(walked, masked_begin, row, kv_len, N, GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS, S)
+                allowed = allowed_pairs(mask, walked, masked_begin, row, kv_len, N, GRANULE, BLOCK_Q, BLOCK_K,
+                                        HAS_BITS, S)  # fmt: skip
                 s = gl.where(allowed, s, -float("inf"))
         m = gl.max(s, 1) * scale  # [64]; scale > 0
         # A row without a key yet has -inf - -inf; its reference is 0 until a key comes.
@@ -190,12 +194,13 @@ def _consume(
                 mbarrier.wait(v_full.index(v_slot), v_phase)
                 sums = warpgroup_mma(p_half, v_ring.index(v_slot), acc, is_async=True)
                 pass_turn(GROUP, TURNS)
+                # The full tile has no bounds: those of the last masked one are read and not used.
+                mine = gl.minimum(j, masked - 1)
+                mask = mask_ahead(walked, masked_begin + mine, row, N, GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS, S)
                 s = warpgroup_mma_wait(1, deps=[scores])
                 mbarrier.arrive(k_free.index(k_slot))
                 k_slot, k_phase = next_slot(k_slot, k_phase, K_SLOTS)
-                # The full tile has no bounds: those of the last masked one are read and not used.
-                mine = gl.minimum(j, masked - 1)
-                allowed = allowed_pairs(walked, masked_begin + mine, row, kv_len, N, GRANULE, BLOCK_Q, BLOCK_K,
+                allowed = allowed_pairs(mask, walked, masked_begin + mine, row, kv_len, N, GRANULE, BLOCK_Q, BLOCK_K,
                                         HAS_BITS, S)  # fmt: skip
                 s = gl.where(allowed | (j >= masked), s, -float("inf"))
                 m_new = gl.maximum(m, gl.max(s, 1) * scale)

@@ -18,6 +18,7 @@ from ..triton.lists import TileLists
 from .forward import forward as forward_program
 from .repair import repair
 from .schedule import work_of
+from .words import words_of
 
 LOG2E = 1.4426950408889634
 BOXED = NVMMASharedLayout(128, 16, 4)
@@ -117,7 +118,8 @@ def _forward(
     launch(
         forward_program, min(multiprocessors(q.device), len(work.items)),
         box(q, 64, dim), box(k, *key_box), box(v, *key_box), box(out, 64, dim), out, lse, part_out, part_lse,
-        full_units, masked_units, low, high, bits, masks, work.items, work.counts, scale * LOG2E,
+        full_units, masked_units, low, high, bits, words_of(lists, n, by_key=False), work.items, work.counts,
+        scale * LOG2E,
         q_len, kv_len, heads, heads // kv_heads, *drop,
         D=dim, N=n, GRANULE=granule, BLOCK_Q=lists.block_q, BLOCK_K=lists.block_k, HAS_BITS=lists.has_bits,
         MASKED=masked_units.numel() > 0, SPLIT=n_splits > 0, K_SLOTS=variant.k_slots, V_SLOTS=variant.v_slots,

@@ -20,6 +20,7 @@ from .backward_adding import backward_adding, finish_queries
 from .launch import LOG2E, box, boxable, multiprocessors
 from .repair import repair_key, repair_parts, repair_query
 from .schedule import Work, work_of
+from .words import words_of
 
 SUMMED = NVMMASharedLayout(128, 32, 2)
 
@@ -97,11 +98,11 @@ def attention_backward(
     That program has no dropout.
     """
     (batch, heads, q_len, dim), kv_heads, device = q.shape, k.shape[1], q.device
-    deterministic = deterministic or dropout is not None or not adds(dim, by_key)
-    p, seed = drawn(dropout)
     dq, dk, dv = (torch.empty(x.shape, dtype=x.dtype, device=device) for x in (q, k, v))
     if not q.numel() or not k.numel():
         return dq.zero_(), dk.zero_(), dv.zero_()
+    deterministic = deterministic or dropout is not None or not adds(dim, by_key)
+    p, seed = drawn(dropout)
     whole = batch * heads * triton.cdiv(q_len, 64) * 64 * dim  # whole parts of 64 rows
     zeros = torch.zeros(32 + (0 if deterministic else whole), dtype=torch.float32, device=device)
     flag, sums = zeros[:1].view(torch.int32), scratch(0, device) if deterministic else zeros[32:].view(-1, 32)
@@ -193,7 +194,7 @@ def _stream(
         backward, min(multiprocessors(own.device), len(work.items)),
         *(box(x, 64, dim) for x in inputs[:2]), *(box(x, *streamed) for x in inputs[2:]),
         *(box(x, 64, dim) for x in outputs), *outputs, *parts, *rows,
-        *_walked(lists, work), scale * LOG2E, scale, own_len, other_len, heads, ratio, *drop,
+        *_walked(lists, work, n, by_key), scale * LOG2E, scale, own_len, other_len, heads, ratio, *drop,
         BY_KEY=by_key, DROPOUT=drop[0] is not None, **_built(lists, shape, dim),
     )  # fmt: skip
 
@@ -219,15 +220,15 @@ def _add(
         *(box(x, 64, dim) for x in inputs[:2]), *(box(x, n, dim) for x in inputs[2:]), box(dk, 64, dim),
         box(dv, 64, dim), TensorDescriptor(sums, list(sums.shape), list(sums.stride()), [128, 32], SUMMED),
         dk, dv, *parts, *rows,
-        *_walked(lists, work), scale * LOG2E, scale, kv_len, q_len, kv_heads, heads // kv_heads,
+        *_walked(lists, work, n, by_key=True), scale * LOG2E, scale, kv_len, q_len, kv_heads, heads // kv_heads,
         **_built(lists, shape, dim), V_IN_REGISTERS=shape.v_in_registers,
     )  # fmt: skip
 
 
-def _walked(lists: TileLists, work: Work) -> tuple[Tensor, ...]:
-    """What either program walks."""
-    _, full_units, _, masked_units, low, high, bits, masks, _, _ = lists.walked
-    return full_units, masked_units, low, high, bits, masks, work.items, work.counts
+def _walked(lists: TileLists, work: Work, rows: int, by_key: bool) -> tuple[Tensor, ...]:
+    """What either program walks, in tiles of so many rows."""
+    _, full_units, _, masked_units, low, high, bits, _, _, _ = lists.walked
+    return full_units, masked_units, low, high, bits, words_of(lists, rows, by_key), work.items, work.counts
 
 
 def _built(lists: TileLists, shape: Shape, dim: int) -> dict[str, int | bool]:

@@ -7,24 +7,70 @@ from triton.experimental.gluon import language as gl
 
 
 @gluon.jit
-def allowed_pairs(walked, step, first, length, N: gl.constexpr, GRANULE: gl.constexpr, BLOCK_Q: gl.constexpr,
+def mask_ahead(walked, step, first, N: gl.constexpr, GRANULE: gl.constexpr, BLOCK_Q: gl.constexpr,
+               BLOCK_K: gl.constexpr, HAS_BITS: gl.constexpr, S: gl.constexpr,
+               BY_KEY: gl.constexpr = False):  # fmt: skip
+    """What `allowed_pairs` needs from memory, to be loaded while the step's scores are on their way.
+
+    A step of one unit: its first position, its bounds and, with bits, the words of the 64 positions from
+    `first` on, int32 [64, N // 32], of which a thread has those of its rows (`words.py`). For a step of several
+    units that would take too many registers: nothing.
+    """
+    units, low, high, bits, words = walked
+    if GRANULE >= N:
+        unit = step // (GRANULE // N)
+        start = gl.load(units + unit) + step % (GRANULE // N) * N
+        lo = gl.load(low + unit)
+        hi = gl.load(high + unit)
+        if HAS_BITS:
+            L: gl.constexpr = _worded(N, S)
+            own = first + gl.arange(0, 64, layout=gl.SliceLayout(1, gl.SliceLayout(2, L)))
+            word = gl.arange(0, N // 32, layout=gl.SliceLayout(0, gl.SliceLayout(2, L)))
+            if BY_KEY:
+                place = (own % BLOCK_K * (BLOCK_Q // 32))[:, None] + (start % BLOCK_Q // 32 + word)[None, :]
+            else:
+                place = (own % BLOCK_Q * (BLOCK_K // 32))[:, None] + (start % BLOCK_K // 32 + word)[None, :]
+            mask = gl.load(bits + unit)
+            at = words + gl.maximum(mask, 0).to(gl.int64) * (BLOCK_Q * BLOCK_K // 32)
+            return start, lo, hi, gl.load(at + place, mask=(place >= 0) & (mask >= 0), other=-1)
+        else:
+            return start, lo, hi
+    else:
+        return ()
+
+
+@gluon.constexpr_function
+def _worded(n, layout):
+    """The layout of scores [64, n] seen as [64, n // 32, 32]: the middle is in one thread's registers."""
+    registers = [
+        [0, 0, 1],
+        [8, 0, 0],
+        [0, 0, 8],
+        [0, 0, 16],
+        *([0, 1 << i, 0] for i in range((n // 32).bit_length() - 1)),
+    ]
+    lanes = [[0, 0, 2], [0, 0, 4], [1, 0, 0], [2, 0, 0], [4, 0, 0]]
+    return gl.DistributedLinearLayout(registers, lanes, [[16, 0, 0], [32, 0, 0]], [], [64, n // 32, 32])
+
+
+@gluon.jit
+def allowed_pairs(ahead, walked, step, first, length, N: gl.constexpr, GRANULE: gl.constexpr, BLOCK_Q: gl.constexpr,
                   BLOCK_K: gl.constexpr, HAS_BITS: gl.constexpr, S: gl.constexpr,
                   BY_KEY: gl.constexpr = False):  # fmt: skip
     """Pairs of masked step `step` with the 64 positions from `first` on that may be seen. # bool [64, N]
 
-    The 64 are query rows and the step's N positions keys; with BY_KEY the other way round. `length` is
-    that of the step's side: positions at or beyond it are never allowed. What is not allowed may hold
-    anything: its score is replaced, but p = 0 times a value that is not finite is NaN (repair.py).
+    The 64 are query rows and the step's N positions keys; with BY_KEY the other way round. `ahead` is what
+    `mask_ahead` loaded, `length` that of the step's side: positions at or beyond it are never allowed. What is not
+    allowed may hold anything: its score is replaced, but p = 0 times a value that is not finite is NaN (repair.py).
     """
-    units, low, high, bits, masks = walked
     n = gl.arange(0, N, layout=gl.SliceLayout(0, S))
     own = first + gl.arange(0, 64, layout=gl.SliceLayout(1, S))
-    if GRANULE >= N:  # one unit: its bounds are scalars
-        unit = step // (GRANULE // N)
-        other = gl.load(units + unit) + step % (GRANULE // N) * N + n
-        lo = gl.load(low + unit) + n * 0
-        hi = gl.load(high + unit) + n * 0
+    if GRANULE >= N:
+        other = ahead[0] + n
+        lo = ahead[1] + n * 0
+        hi = ahead[2] + n * 0
     else:
+        units, low, high, bits, masks = walked
         unit = step * (N // GRANULE) + n // GRANULE
         other = gl.load(units + unit) + n % GRANULE
         lo = gl.load(low + unit)
@@ -38,20 +84,19 @@ def allowed_pairs(walked, step, first, length, N: gl.constexpr, GRANULE: gl.cons
         last_own = gl.where(other < length, other - lo, -1)
     allowed = (own[:, None] <= last_own[None, :]) & (own[:, None] >= first_own[None, :])
     if HAS_BITS:
-        bytes_each: gl.constexpr = (BLOCK_Q + 7) // 8
-        if BY_KEY:
-            bit = (other % BLOCK_Q)[None, :]
-            place = (own % BLOCK_K * bytes_each)[:, None] + bit // 8
+        if GRANULE >= N:
+            # Of a column's place in its word a register fixes some bits and the lane the others: shifted by the
+            # lane's once, a word's bits are at places that the compiler knows.
+            L: gl.constexpr = _worded(N, S)
+            m = gl.arange(0, 32, layout=gl.SliceLayout(0, gl.SliceLayout(1, L)))[None, None, :]
+            seen = ((ahead[3][:, :, None] >> (m & 6)) & (1 << (m & 25))) != 0
+            allowed = allowed & gl.convert_layout(gl.reshape(seen, [64, N]), S, assert_trivial=True)
         else:
+            bytes_each: gl.constexpr = (BLOCK_Q + 7) // 8
             bit = (own % BLOCK_Q)[:, None]
             place = (other % BLOCK_K * bytes_each)[None, :] + bit // 8
-        if GRANULE >= N:  # the mask's start is a scalar, and an element's place in it is an int32
-            mask = gl.load(bits + unit)
-            start = masks + gl.maximum(mask, 0).to(gl.int64) * (BLOCK_K * bytes_each)
-            byte = gl.load(start + place, mask=(place >= 0) & (mask >= 0), other=255)
-        else:
             mask = gl.load(bits + unit)
             start = mask.to(gl.int64) * (BLOCK_K * bytes_each)
             byte = gl.load(masks + (start[None, :] + place), mask=(place >= 0) & (mask >= 0)[None, :], other=255)
-        allowed = allowed & (((byte >> (bit % 8)) & 1) != 0)
+            allowed = allowed & (((byte >> (bit % 8)) & 1) != 0)
     return allowed
