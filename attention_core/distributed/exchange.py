@@ -78,7 +78,7 @@ def add_back(
     exact = torch.promote_types(rows.dtype, torch.float32)
     both = unpacked(rows, 1, dk.shape[0], dk.shape[3], dv.shape[3])
     # Within one rank's part no key comes twice, so adding part by part has one order.
-    parts = counts if deterministic and rows.is_cuda else [len(rows)]
+    parts = counts if deterministic else [len(rows)]
     for x, gradient in zip((dk, dv), both, strict=True):
         flat, begin = x.view(x.shape[0], -1, x.shape[3]), 0
         total = flat.index_select(1, keys).to(exact)

@@ -45,6 +45,7 @@ def cases(draw):
     }
     if options["mode"] == "fetch":
         options |= {name: draw(st.sampled_from([None, True, False])) for name in ("overlap", "common")}
+        options["deterministic"] = draw(st.booleans())
     kv_heads = draw(st.sampled_from([1, 2]))
     return text, problem, draw(strategies.blocks), draw(st.integers(1, 2)), kv_heads, options, draw(st.integers(0, 99))
 

@@ -23,14 +23,16 @@ def shard(x: Tensor, positions: Tensor) -> Tensor:
 
 def both_passes(rank, group, text, problem, block, tensors, options):
     """(rows, out, lse, key rows, dq, dk, dv) of this rank, for upstream gradients of the whole."""
-    return passes_of(_plan(rank, group, text, problem, block, tensors, options), group, tensors)
+    deterministic = options.get("deterministic", False)
+    options = {name: x for name, x in options.items() if name != "deterministic"}
+    return passes_of(_plan(rank, group, text, problem, block, tensors, options), group, tensors, deterministic)
 
 
-def passes_of(made, group, tensors):
+def passes_of(made, group, tensors, deterministic=False):
     """`both_passes` by a plan that may have been used before."""
     rows, keys = made.query_positions, made.key_positions
     q, k, v = shard(tensors["q"], rows), shard(tensors["k"], keys), shard(tensors["v"], keys)
-    out, lse = distributed_block_sparse_attention(q, k, v, made, group, return_lse=True)
+    out, lse = distributed_block_sparse_attention(q, k, v, made, group, return_lse=True, deterministic=deterministic)
     seen = torch.where(lse == -torch.inf, 0.0, lse)
     ((out * tensors["dout"][:, :, rows]).sum() + (seen * tensors["dlse"][:, :, rows]).sum()).backward()
     gradients = [x.grad.double().numpy() for x in (q, k, v)]
