@@ -30,6 +30,7 @@ class DistributedSparseConfig:
     True
     """
 
+    pattern_type: str = "hierarchical"
     local_sparsity: float = 0.5
     global_sparsity: float = 0.2
     inter_node_sparsity: float = 0.05
@@ -40,6 +41,11 @@ class DistributedSparseConfig:
     half_precision_gradients: bool = False
 
     def __post_init__(self) -> None:
+        if self.pattern_type != "hierarchical":
+            raise StudioError(
+                f"pattern_type must be 'hierarchical', got {self.pattern_type!r}; any other pattern is a Pattern: "
+                "lower it and pass the layout to distributed_plan()"
+            )
         whole("block_size", self.block_size, 1, 65536)
         for name in ("local_sparsity", "global_sparsity", "inter_node_sparsity"):
             _units(name, getattr(self, name))

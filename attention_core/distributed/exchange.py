@@ -6,16 +6,48 @@ waited for after that: a backward pass sends off the gradients of fetched keys b
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from pattern_studio.errors import StudioError
+
 from .transfer import Common, Transfer
 
 # The operators beneath torch.distributed._functional_collectives: plain tensors, which wait for nothing by themselves.
-exchanged = torch.ops._c10d_functional.all_to_all_single
-reduced = torch.ops._c10d_functional.all_reduce
-waited = torch.ops._c10d_functional.wait_tensor
+_exchanged = torch.ops._c10d_functional.all_to_all_single
+_reduced = torch.ops._c10d_functional.all_reduce
+_waited = torch.ops._c10d_functional.wait_tensor
+
+
+def exchanged(rows: Tensor, received: list[int], sent: list[int], group_name: str) -> Tensor:
+    """Send so many rows to each rank and get so many from each; to be waited for."""
+    return _told(_exchanged, rows, received, sent, group_name)
+
+
+def reduced(table: Tensor, group_name: str) -> Tensor:
+    """The sum over ranks; to be waited for."""
+    return _told(_reduced, table, "sum", group_name)
+
+
+def waited(coming: Tensor) -> Tensor:
+    """What a collective returned, once it is there."""
+    return _told(_waited, coming)
+
+
+def _told(collective: Callable[..., Tensor], *arguments: Any) -> Tensor:
+    if torch.compiler.is_compiling():
+        return collective(*arguments)
+    try:
+        return collective(*arguments)
+    except RuntimeError as error:
+        raise StudioError(
+            f"keys or their gradients did not get from rank to rank: {error}; a rank died, hangs or made another call, "
+            "see its log; start the process group anew"
+        ) from error
 
 
 def packed(k: Tensor, v: Tensor) -> Tensor:
@@ -46,7 +78,7 @@ def add_back(
     exact = torch.promote_types(rows.dtype, torch.float32)
     both = unpacked(rows, 1, dk.shape[0], dk.shape[3], dv.shape[3])
     # Within one rank's part no key comes twice, so adding part by part has one order.
-    parts = counts if deterministic and rows.is_cuda else [len(rows)]
+    parts = counts if deterministic else [len(rows)]
     for x, gradient in zip((dk, dv), both, strict=True):
         flat, begin = x.view(x.shape[0], -1, x.shape[3]), 0
         total = flat.index_select(1, keys).to(exact)
@@ -110,7 +142,7 @@ class Summed(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, table, group_name):
-        return reduced(table, "sum", group_name)
+        return reduced(table, group_name)
 
     @staticmethod
     def backward(ctx, returning):
@@ -127,7 +159,7 @@ class Told(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, gradient):
-        return reduced(gradient.contiguous(), "sum", ctx.group_name), None
+        return reduced(gradient.contiguous(), ctx.group_name), None
 
 
 def start(rows: Tensor, transfer: Transfer, group: dist.ProcessGroup) -> tuple[Tensor, Tensor]:

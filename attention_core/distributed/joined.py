@@ -56,7 +56,7 @@ class Joined(torch.autograd.Function):
             shape, dtype = ctx.table
             d_table = dk_all.new_zeros(shape, dtype=dtype)
             d_table = d_table.index_copy(0, take, chosen(dk_all, dv_all, take_place).to(dtype))
-            d_table = reduced(d_table, "sum", group_name)
+            d_table = reduced(d_table, group_name)
         dk, dv = (_own_of(x, index if index is not None else own, length) for x in (dk_all, dv_all))
         add_back(waited(coming), keys, which, sent, dk, dv, deterministic)
         return dk, dv, d_table, *[None] * 8

@@ -21,9 +21,9 @@ def _serve(rank: int, size: int, store: str, seconds: float, tasks: Any, answers
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.set_num_threads(1)
     dist.init_process_group(
-        "gloo", init_method=f"file://{store}", rank=rank, world_size=size, timeout=timedelta(seconds=seconds)
+        "gloo", init_method=f"file://{store}", rank=rank, world_size=size, timeout=timedelta(seconds=TIMEOUT)
     )
-    groups = {n: dist.new_group(list(range(n))) for n in range(1, size + 1)}
+    groups = {n: dist.new_group(list(range(n)), timeout=timedelta(seconds=seconds)) for n in range(1, size + 1)}
     while (task := tasks.get()) is not None:
         function, ranks, arguments = task
         try:
@@ -33,7 +33,10 @@ def _serve(rank: int, size: int, store: str, seconds: float, tasks: Any, answers
 
 
 class Ranks:
-    """`size` processes; `run` calls a function on the first so many of them, with its rank and their group."""
+    """`size` processes; `run` calls a function on the first so many of them, with its rank and their group.
+
+    Groups wait `seconds` for a rank.
+    """
 
     def __init__(self, size: int, folder: Path, seconds: float = TIMEOUT) -> None:
         context = mp.get_context("spawn")

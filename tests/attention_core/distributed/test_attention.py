@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 import torch
@@ -12,7 +14,7 @@ import pattern_studio as ps
 from tests import strategies
 
 from . import work
-from .ranks import Ranks
+from .ranks import TIMEOUT, Ranks
 
 NAMES = ("out", "lse", "dq", "dk", "dv")
 ROWS = [
@@ -43,6 +45,7 @@ def cases(draw):
     }
     if options["mode"] == "fetch":
         options |= {name: draw(st.sampled_from([None, True, False])) for name in ("overlap", "common")}
+        options["deterministic"] = draw(st.booleans())
     kv_heads = draw(st.sampled_from([1, 2]))
     return text, problem, draw(strategies.blocks), draw(st.integers(1, 2)), kv_heads, options, draw(st.integers(0, 99))
 
@@ -100,27 +103,36 @@ def test_what_is_sent_is_what_was_counted(four_ranks, options):
         assert (forward, backward) == (sent, received)  # gradients go back where their keys came from
 
 
-def test_ranks_that_differ_are_told_so_on_every_rank(four_ranks):
+@pytest.mark.parametrize(("differing", "what"), [(work.mismatched, "plan "), (work.mismatched_shapes, "batch 2")])
+def test_ranks_that_differ_are_told_so_on_every_rank(four_ranks, differing, what):
     problem = ps.Problem(64, heads=2)
     tensors = work.tensors_for(problem, 1, 1, (4, 4), 5)
-    found = four_ranks.ask(work.mismatched, 3, "causal", problem, 16, tensors, {})
+    found = four_ranks.ask(differing, 3, "causal", problem, 16, tensors, {})
     assert len(found) == 3
     for rank, (good, (kind, text, _)) in found.items():
         assert not good
         assert kind == "StudioError"
         assert f"the ranks must make one call, but rank {rank} has plan " in text
+        assert what in text
     assert_equal_to_one_device(four_ranks, 3, "causal", problem, 16, tensors, {})  # and the group still works
 
 
-def test_a_rank_that_dies_is_an_error_and_no_hang(tmp_path):
-    pool = Ranks(3, tmp_path, seconds=30)
+@pytest.mark.parametrize(("fault", "telling"), [(work.leaves, [0, 1]), (work.sleeps, [0, 1, 2])])
+def test_a_rank_that_dies_or_hangs_is_a_clear_error_on_every_other(tmp_path, fault, telling):
+    pool = Ranks(3, tmp_path, seconds=8)
     problem = ps.Problem(64, heads=2)
     tensors = work.tensors_for(problem, 1, 1, (4, 4), 6)
     try:
         arguments = ("causal", problem, 16, tensors, {})
-        pool.run(work.both_passes, 3, *arguments)
-        found = pool.ask(work.leaves, 3, *arguments)
+        pool.run(work.both_passes, 3, *arguments)  # all have started
+        begin = time.monotonic()
+        found = pool.ask(fault, 3, *arguments)
+        took = time.monotonic() - begin
     finally:
         pool.close()
-    assert sorted(found) == [0, 1]  # both that live answered
-    assert not any(good for good, _ in found.values())
+    assert sorted(found) == telling  # all that live answered, and the one that came too late, too
+    assert took < TIMEOUT
+    for good, (kind, text, _) in found.values():
+        assert not good
+        assert kind == "StudioError"
+        assert "a rank died, hangs or" in text

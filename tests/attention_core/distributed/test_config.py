@@ -37,6 +37,7 @@ def test_traffic_follows_the_densities():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
+        ({"pattern_type": "ring"}, "pattern_type must be 'hierarchical', got 'ring'; any other pattern is a Pattern"),
         ({"local_sparsity": 1.5}, "local_sparsity is the fraction that is kept, from 0 to 1, got 1.5"),
         ({"global_sparsity": 0.21}, "steps of 1/20, got 0.21; take 0.2"),
         ({"block_size": 0}, "block_size must lie between 1"),
@@ -56,3 +57,12 @@ def test_sizes_are_checked():
         CONFIG.pattern(5000, 8, 4)
     with pytest.raises(ps.StudioError, match="must not rise with the distance"):
         DistributedSparseConfig(local_sparsity=0.1, global_sparsity=0.2).pattern(4096, 8, 4)
+
+
+def test_the_guides_example_as_it_stands():
+    guide = DistributedSparseConfig(
+        pattern_type="hierarchical", local_sparsity=0.5, global_sparsity=0.2, inter_node_sparsity=0.05,
+        enable_load_balancing=True, enable_gradient_compression=True, compression_ratio=0.1,
+    )  # fmt: skip
+    assert guide.way == "auto"
+    assert guide.pattern(2**20, 64, 8) == ps.mesh_levels(2**14, 2**17, (10, 4, 1))

@@ -135,6 +135,25 @@ class TestPlan:
         assert found.keys_between.tolist() == [[0, 4224, 128, 128], [0, 0, 4096, 0], [0, 0, 0, 4096], [0, 0, 0, 0]]
         assert found.imbalance < 1.02
 
+    def test_choices_follow_the_counted_bytes(self):
+        layout = ps.lower(ps.parse("causal & (window(4095, 0) | sink(64))"), q_len=2**17, block=128)
+        few, many = (distributed_plan(layout, ranks, 1, kv_heads=16) for ranks in (4, 64))
+        # 4 ranks fetch 4224 keys for 32,768 rows, so waiting beats merging; the rank with the sinks sends them thrice.
+        assert (len(few.steps), few.traffic.common_keys) == (1, 0)
+        assert "fetch in one pass: keys sent" in str(few)
+        # 64 ranks fetch as many for 2048 rows, and the sinks' rank would send 128 keys to each of 61 others.
+        assert (len(many.steps), many.traffic.common_keys) == (2, 16 * 128)
+        one_by_one = distributed_plan(layout, 64, 1, kv_heads=16, common=False)
+        assert one_by_one.traffic.busiest == 16 * (2 * 2048 + 61 * 128)
+        assert many.traffic.busiest == 16 * (4096 + 2 * 128 * 63 // 64)
+        assert "2,048 common ones by all-reduce, so that the busiest rank moves 69,568 and not 190,464" in str(many)
+
+    def test_links_are_listed(self):
+        layout = ps.lower(ps.parse("causal & window(127, 0)"), q_len=128 * 20, block=128)
+        told = distributed_plan(layout, 20, 0).links(64, 64, 2).splitlines()
+        assert told[1] == "rank 0 to 1: 32,768 bytes"
+        assert told[-1] == "and 3 links of less"
+
     def test_bytes(self):
         layout = ps.lower(ps.parse("causal & window(127, 0)"), q_len=1024, block=128, heads=4)
         made = distributed_plan(layout, 4, 1, kv_heads=2)
@@ -149,6 +168,7 @@ class TestPlan:
             ({"ranks": 2, "rank": 2}, "rank must lie between 0 and 1, got 2"),
             ({"ranks": 2, "rank": 0, "kv_heads": 3}, "4 heads must be a whole multiple of kv_heads, got 3"),
             ({"ranks": 2, "rank": 0, "mode": "tree"}, "mode must be one of auto, fetch, ring, got 'tree'"),
+            ({"ranks": 2, "rank": 0, "mode": "ring", "overlap": False}, "a ring overlaps and has no common keys, got"),
             ({"ranks": 2, "rank": 0, "way": "even"}, "a partition is one of"),
         ],
     )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import time
+
 import numpy as np
 import torch
 import torch.distributed as dist
@@ -20,10 +23,16 @@ def shard(x: Tensor, positions: Tensor) -> Tensor:
 
 def both_passes(rank, group, text, problem, block, tensors, options):
     """(rows, out, lse, key rows, dq, dk, dv) of this rank, for upstream gradients of the whole."""
-    made = _plan(rank, group, text, problem, block, tensors, options)
+    deterministic = options.get("deterministic", False)
+    options = {name: x for name, x in options.items() if name != "deterministic"}
+    return passes_of(_plan(rank, group, text, problem, block, tensors, options), group, tensors, deterministic)
+
+
+def passes_of(made, group, tensors, deterministic=False):
+    """`both_passes` by a plan that may have been used before."""
     rows, keys = made.query_positions, made.key_positions
     q, k, v = shard(tensors["q"], rows), shard(tensors["k"], keys), shard(tensors["v"], keys)
-    out, lse = distributed_block_sparse_attention(q, k, v, made, group, return_lse=True)
+    out, lse = distributed_block_sparse_attention(q, k, v, made, group, return_lse=True, deterministic=deterministic)
     seen = torch.where(lse == -torch.inf, 0.0, lse)
     ((out * tensors["dout"][:, :, rows]).sum() + (seen * tensors["dlse"][:, :, rows]).sum()).backward()
     gradients = [x.grad.double().numpy() for x in (q, k, v)]
@@ -77,12 +86,28 @@ def mismatched(rank, group, text, problem, block, tensors, options):
 
 
 def leaves(rank, group, *arguments):
-    """The last rank dies in the middle of the call: the others must not hang."""
-    if rank == dist.get_world_size(group) - 1:
-        import os
+    """The last rank dies when all have agreed and run once: the others must not hang."""
+    return _again(rank, group, lambda: os._exit(1), *arguments)
 
-        os._exit(1)
-    return both_passes(rank, group, *arguments)
+
+def sleeps(rank, group, *arguments):
+    """The last rank hangs for longer than the group waits, when all have agreed and run once."""
+    return _again(rank, group, lambda: time.sleep(14), *arguments)
+
+
+def _again(rank, group, fault, text, problem, block, tensors, options):
+    made = _plan(rank, group, text, problem, block, tensors, options)
+    passes_of(made, group, tensors)
+    if rank == dist.get_world_size(group) - 1:
+        fault()
+    return passes_of(made, group, tensors)
+
+
+def mismatched_shapes(rank, group, text, problem, block, tensors, options):
+    """The last rank has another batch size."""
+    if rank == dist.get_world_size(group) - 1:
+        tensors = {name: x.repeat(2, *[1] * (x.ndim - 1)) for name, x in tensors.items()}
+    return both_passes(rank, group, text, problem, block, tensors, options)
 
 
 def compiled(rank, group, text, problem, block, tensors, options):
