@@ -102,9 +102,11 @@ label [data-testid="stTooltipIcon"] { opacity: 0.3; }
 @keyframes ps-leave { to { visibility: hidden; } }
 .st-key-quality:has(.ps-waits) [data-testid="stMetric"] { opacity: 0.4; }
 .st-key-measured-before { opacity: 0.4; }
-/* Stop stands over the free end of the line that says what is measured: nothing moves when it comes and goes. */
-.st-key-quality { position: relative; }
-.st-key-quality [class*="st-key-Stop"] { position: absolute; right: 0; bottom: -4px; width: auto; }
+/* Stop stands right behind the line that says what is measured, in room of its own: nothing moves when it comes. */
+.stVerticalBlock[class*="st-key-awaited"] { position: relative; width: fit-content; max-width: 100%; }
+.stVerticalBlock[class*="st-key-awaited"]:has(.ps-waits) { padding-right: 2.4rem; }
+[class*="st-key-awaited"] [class*="st-key-Stop"] { position: absolute; right: 0; top: -4px; width: auto; }
+.ps-seconds { display: inline-block; min-width: 2.4em; }
 
 .ps-map-words { font-size: 13px; line-height: 21px; color: var(--ps-quiet); text-align: center; margin-top: -6px; }
 .ps-map-words span { margin: 0 8px; white-space: nowrap; }
