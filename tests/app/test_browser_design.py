@@ -204,6 +204,7 @@ def test_the_theme_follows_the_browser(page: Page, address: str):
                 return [...e.getContext('2d').getImageData((x + 0.99 * w) * r, (y + 0.02 * h) * r, 1, 1).data] }"""
     assert drawn_map(page).evaluate(corner)[:3] == [16, 23, 30]
     settled(page)
+    expect(page.locator(".st-key-theme-watch")).to_have_count(0)  # the map watches: one component less to load
     page.emulate_media(color_scheme="light")  # all is drawn anew, without a click
     expect(page.locator(".stApp")).to_have_css("background-color", "rgb(255, 255, 255)")
     page.wait_for_function(f"e => ({corner})(e)[0] == 255", arg=drawn_map(page).element_handle())
