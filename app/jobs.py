@@ -7,14 +7,14 @@ early where its visitor stops it and nobody else wants it.
 
 from __future__ import annotations
 
-import sys
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from concurrent.futures import CancelledError, Future, InvalidStateError, ThreadPoolExecutor
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from threading import Lock
 from typing import Any, Generic, TypeVar
 
+from .stop_points import calls_of_ours
 from .tasks import Stopped, Task, run
 
 T = TypeVar("T")
@@ -122,6 +122,6 @@ class Jobs(Generic[T]):
 
 
 def _stoppable(task: Task, work: Callable[[], Any]) -> Any:
-    """The work; where torch is loaded, every call into it is a point to stop at. Work that needs none loads none."""
-    with task.watching() if "torch" in sys.modules else nullcontext():
+    """The work; every call of a function of ours is a point to stop at."""
+    with calls_of_ours(task.check):
         return work()

@@ -50,5 +50,6 @@ def main() -> None:
     session.leave({page.title: page for page in pages})
     st.html(css())
     session.sync_address(session.state().shown)
+    if chosen is not pages[0]:  # Design's map watches, and Design itself where there is none
+        theme_watch.render()  # first: a page that waits for what it measures is watched, too
     chosen.run()
-    theme_watch.render()  # last: nothing waits for it

@@ -16,6 +16,8 @@ from typing import Any
 
 import streamlit as st
 
+from .stop_points import calls_of_ours
+
 
 class Stopped(Exception):  # noqa: N818 - not a fault: what was asked for
     """Raised inside a task that its visitor has stopped."""
@@ -56,7 +58,7 @@ class Task:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Inside, every call into torch on this thread is a point where the task can be stopped."""
+        """Inside, all calls into torch and of our functions on this thread are points where it can be stopped."""
         import torch
         from torch.overrides import TorchFunctionMode
 
@@ -68,7 +70,7 @@ class Task:
                 return func(*args, **(kwargs or {}))
 
         # Entering and leaving no_grad are calls into torch too: one that is stopped there leaves gradients off.
-        with torch.set_grad_enabled(torch.is_grad_enabled()), Watch():
+        with torch.set_grad_enabled(torch.is_grad_enabled()), Watch(), calls_of_ours(check):
             yield
 
 
@@ -119,6 +121,9 @@ def run(task: Task, work: Callable[[Task], Any]) -> None:
     try:
         task.check()
         task.future.set_result(work(task))
+    except Stopped:
+        # A new one: the one that was raised holds all that the work was in the middle of, memory and open blocks.
+        task.future.set_exception(Stopped())
     except BaseException as error:  # kept for whoever asks for the result
         task.future.set_exception(error)
 

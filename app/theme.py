@@ -74,7 +74,8 @@ CSS = """<style>
 .stMainBlockContainer > div > .stVerticalBlock { gap: 0.55rem; }
 .stMain { font-variant-numeric: tabular-nums; }
 
-.st-key-theme-watch { position: absolute; width: 0; height: 0; overflow: hidden; }
+/* There, but not in the way: what looks for the first thing on a page finds it. */
+.st-key-theme-watch { position: absolute; width: 1px; height: 1px; overflow: hidden; }
 
 /* The pattern's text: the largest thing to type in, in the font that errors below it point into. */
 [class*="st-key-text-"] input { font-family: "Source Code Pro", ui-monospace, monospace; font-size: 15px;
@@ -102,9 +103,11 @@ label [data-testid="stTooltipIcon"] { opacity: 0.3; }
 @keyframes ps-leave { to { visibility: hidden; } }
 .st-key-quality:has(.ps-waits) [data-testid="stMetric"] { opacity: 0.4; }
 .st-key-measured-before { opacity: 0.4; }
-/* Stop stands over the free end of the line that says what is measured: nothing moves when it comes and goes. */
-.st-key-quality { position: relative; }
-.st-key-quality [class*="st-key-Stop"] { position: absolute; right: 0; bottom: -4px; width: auto; }
+/* Stop stands right behind the line that says what is measured, in room of its own: nothing moves when it comes. */
+.stVerticalBlock[class*="st-key-awaited"] { position: relative; width: fit-content; max-width: 100%; }
+.stVerticalBlock[class*="st-key-awaited"]:has(.ps-waits) { padding-right: 2.4rem; }
+[class*="st-key-awaited"] [class*="st-key-Stop"] { position: absolute; right: 0; top: -4px; width: auto; }
+.ps-seconds { display: inline-block; min-width: 2.4em; }
 
 .ps-map-words { font-size: 13px; line-height: 21px; color: var(--ps-quiet); text-align: center; margin-top: -6px; }
 .ps-map-words span { margin: 0 8px; white-space: nowrap; }
@@ -116,11 +119,16 @@ label [data-testid="stTooltipIcon"] { opacity: 0.3; }
 .ps-group.first { border-top: none; padding-top: 0; }
 .ps-note { font-size: 13px; line-height: 18px; color: var(--ps-quiet); }
 :is([class*="st-key-Stop-"], [class*="st-key-Begin-again-"]) button { min-height: 18px; padding: 0; }
+[class*="st-key-performance-direction"] button { min-height: 37px; }  /* as the fields beside it */
 .stImage img { border-radius: 0 !important; }
 .ps-letter { font-size: 16px; width: 14px; display: inline-block; }
 .ps-beside { padding-bottom: 9px; }
 .ps-card { height: 56px; overflow: hidden; line-height: 19px; }
 .ps-about { height: 54px; overflow: hidden; margin-top: 4px; }
+/* What is longer ends in an ellipsis; on hover all of it is told. */
+.ps-card .ps-note, .ps-about { display: -webkit-box; -webkit-box-orient: vertical; overflow: hidden; }
+.ps-card .ps-note { -webkit-line-clamp: 2; }
+.ps-about { -webkit-line-clamp: 3; }
 .ps-why { font-size: 13px; background: none; color: var(--ps-quiet); padding: 0; }
 .ps-why mark { background: color-mix(in srgb, var(--ps-full) 14%, transparent);
   color: var(--ps-ink); font-weight: 600; }

@@ -10,22 +10,24 @@ from streamlit.components.v2 import component
 
 KEY = "theme-watch"
 
-# Streamlit calls this again whenever its theme changes.
+# For any component: Streamlit calls its script again whenever its theme changes.
+JS = """function watchTheme(parentElement, setTriggerValue) {
+  const ground = getComputedStyle(parentElement.querySelector('*')).getPropertyValue('--st-background-color');
+  if (parentElement.psGround && parentElement.psGround !== ground) setTriggerValue('themed', ground);
+  parentElement.psGround = ground;
+}
+"""
 _watch = component(
     "studio_theme_watch",
     html="<i></i>",
-    js="""export default ({ parentElement, setTriggerValue }) => {
-  const ground = getComputedStyle(parentElement.querySelector('i')).getPropertyValue('--st-background-color');
-  if (parentElement.psGround && parentElement.psGround !== ground) setTriggerValue('changed', ground);
-  parentElement.psGround = ground;
-}""",
+    js=JS + "export default ({ parentElement, setTriggerValue }) => watchTheme(parentElement, setTriggerValue);",
 )
 
 
 def render() -> None:
-    """Put the watch, which takes no room, on the page."""
-    _watch(key=KEY, on_changed_change=_drawn_anew)
+    """Put the watch, which takes no room, on a page that has no tile map: the map watches too."""
+    _watch(key=KEY, on_themed_change=drawn_anew)
 
 
-def _drawn_anew() -> None:
-    """Nothing more is needed: the run that follows asks for the theme."""
+def drawn_anew() -> None:
+    """What a component with `JS` calls as `on_themed_change`; the run that follows asks for the theme."""

@@ -8,6 +8,8 @@ from typing import Any
 
 from streamlit.components.v2 import component
 
+from . import theme_watch
+
 HEIGHT = 434  # pixels, without the words below: with them the page fits in 800
 
 _HTML = (
@@ -29,7 +31,7 @@ _canvas = component(
     "pattern_studio_tile_map",
     html=_HTML,
     css=_CSS,
-    js=(Path(__file__).parents[1] / "static" / "tile_map.js").read_text(encoding="utf-8"),
+    js=theme_watch.JS + (Path(__file__).parents[1] / "static" / "tile_map.js").read_text(encoding="utf-8"),
 )
 
 
@@ -38,5 +40,7 @@ def render(key: str, data: dict[str, Any], acted: Callable[[], None]) -> None:
 
     What a visitor did has a `kind`: "box" with rows and keys (a dragged box, or a click's tile), "drawn" with units
     (row, key) painted freehand, "view" with rows and keys to look at, or "whole".
+
+    It watches the theme, too: a component more for that alone would take a tenth of a second of the first visit.
     """
-    _canvas(key=key, data=data, height=HEIGHT, on_acted_change=acted)
+    _canvas(key=key, data=data, height=HEIGHT, on_acted_change=acted, on_themed_change=theme_watch.drawn_anew)

@@ -19,6 +19,7 @@ from ..tasks import Stopped
 POLL = 0.1  # seconds between looks, and the longest that a visitor's next action waits for this page to give way
 WAITS = "ps-waits"  # marks a line beside figures that are not this pattern's, or not yet
 FAINT, NOTHING = "Faint is what was measured before.", "Nothing was changed."  # when it was stopped
+AWAITED = "awaited"  # begins the key of the line with its Stop
 LONG = 1.0  # seconds after which a Stop is offered: before that it would only flicker
 
 
@@ -59,13 +60,15 @@ def awaited(jobs: Sequence[Future[Any]], waiting: str, done: str = "", older: st
         return None
     ready = all(job.done() for job in jobs)
     words = done if ready else waiting
-    # Words at once where there will be some: were the line emptied first, all below would move up for a frame.
-    note = st.html(_line(words, "" if ready else WAITS)) if words else st.empty()
-    # Not in a row: there most clicks were lost, as if the button were made anew whenever the words change.
-    button, begin, offered = st.empty(), time.monotonic(), False
+    with st.container(gap=None, key=f"{AWAITED} {waiting}"):
+        # Words at once where there will be some: were the line emptied first, all below would move up for a frame.
+        note = st.html(_line(words, "" if ready else WAITS)) if words else st.empty()
+        # Not in a row: there most clicks were lost, as if the button were made anew whenever the words change. The
+        # style sheet lays it behind the words, so that nothing moves when it comes and goes.
+        button, begin, offered = st.empty(), time.monotonic(), False
     while not all(job.done() for job in jobs):
         seconds = time.monotonic() - begin
-        note.html(_line(f"{waiting} {seconds:.0f} s", WAITS))
+        note.html(_line(waiting, WAITS, seconds=f"{seconds:.0f} s"))
         if seconds > LONG and not offered:
             offered = True
             _button(button, "Stop", waiting, lambda: [wish.stop() for wish in wishes])
@@ -84,8 +87,9 @@ def awaited(jobs: Sequence[Future[Any]], waiting: str, done: str = "", older: st
     return results
 
 
-def _line(words: str, more: str = "", role: str = "status") -> str:
-    return f'<div class="ps-note {more}" role="{role}">{escape(words)}</div>'
+def _line(words: str, more: str = "", role: str = "status", seconds: str = "") -> str:
+    since = f' <span class="ps-seconds">{seconds}</span>' if seconds else ""
+    return f'<div class="ps-note {more}" role="{role}">{escape(words)}{since}</div>'
 
 
 def _button(place: DeltaGenerator, label: str, waiting: str, clicked: Callable[[], Any]) -> None:

@@ -19,6 +19,7 @@ from ..components import (
     problem_form,
     quality_panel,
     text_bar,
+    theme_watch,
     why_panel,
 )
 from ..state import State
@@ -55,6 +56,7 @@ def render() -> None:
 
 def _misfit(state: State, error: StudioError) -> None:
     """The text can be read, but not lowered for this problem."""
+    theme_watch.render()  # there is no map that would
     st.html(
         f'<div class="ps-wrong" role="alert">{escape(str(error)[:600])}</div>'
         '<div class="ps-note">Change the problem on the left, or the text.</div>'

@@ -7,6 +7,7 @@ export default function ({ data, parentElement, setTriggerValue }) {
   const map = (parentElement.psMap ??= new TileMap(parentElement));
   map.send = (what) => setTriggerValue('acted', what);
   map.take(data);
+  watchTheme(parentElement, setTriggerValue); // of theme_watch.py, which stands before this
 }
 
 class TileMap {

@@ -9,11 +9,13 @@ from urllib.parse import urlencode
 import pytest
 from pattern_studio_app import numbers
 from pattern_studio_app.components.map_panel import HINTS
+from pattern_studio_app.router import PAGES
 from playwright.sync_api import BrowserContext, Page, expect
 
 import pattern_studio as ps
 from pattern_studio.metrics import layout_stats
-from tests.app.visit import box, drag, drawn_map, figure, number, on_map, opened, settled
+from pattern_studio.plot.colours import DARK, LIGHT
+from tests.app.visit import box, drag, drawn_map, figure, number, on_map, opened, rgb, settled
 
 pytestmark = pytest.mark.browser
 
@@ -202,6 +204,7 @@ def test_the_theme_follows_the_browser(page: Page, address: str):
                 return [...e.getContext('2d').getImageData((x + 0.99 * w) * r, (y + 0.02 * h) * r, 1, 1).data] }"""
     assert drawn_map(page).evaluate(corner)[:3] == [16, 23, 30]
     settled(page)
+    expect(page.locator(".st-key-theme-watch")).to_have_count(0)  # the map watches: one component less to load
     page.emulate_media(color_scheme="light")  # all is drawn anew, without a click
     expect(page.locator(".stApp")).to_have_css("background-color", "rgb(255, 255, 255)")
     page.wait_for_function(f"e => ({corner})(e)[0] == 255", arg=drawn_map(page).element_handle())
@@ -212,6 +215,29 @@ def test_the_theme_follows_the_browser(page: Page, address: str):
     page.emulate_media(color_scheme="dark")
     expect(paper).to_have_css("background-color", "rgb(16, 23, 30)")
     expect(page.get_by_text("Rows that lose most")).to_have_css("color", "rgb(154, 169, 183)")
+
+
+def test_the_theme_is_followed_where_design_has_no_map(page: Page, address: str):
+    page.goto(work(address, "causal & docs", q=1024, docs="512, 256"))
+    wrong = page.locator(".ps-wrong")
+    expect(wrong).to_contain_text("1024")
+    expect(page.locator("canvas")).to_have_count(0)
+    settled(page)
+    expect(wrong).to_have_css("color", rgb(LIGHT.wrong))
+    page.emulate_media(color_scheme="dark")  # drawn anew, without a click
+    expect(wrong).to_have_css("color", rgb(DARK.wrong))
+    page.emulate_media(color_scheme="light")
+    expect(wrong).to_have_css("color", rgb(LIGHT.wrong))
+
+
+@pytest.mark.parametrize("path", [path for _, _, path, _ in PAGES[1:]])
+def test_the_theme_is_followed_on_every_other_page(page: Page, address: str, path: str):
+    page.goto(f"{address}/{path}")
+    settled(page)
+    words = page.locator(".ps-note, .ps-status, .ps-about").first
+    expect(words).to_have_css("color", rgb(LIGHT.quiet))
+    page.emulate_media(color_scheme="dark")
+    expect(words).to_have_css("color", rgb(DARK.quiet))
 
 
 def test_a_drag_goes_by_the_tool_it_began_with(page: Page, address: str):

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from threading import Event
 
 import pytest
 import torch
 from pattern_studio_app.jobs import Jobs
 from pattern_studio_app.tasks import Stopped
+
+import pattern_studio as ps
+from pattern_studio.capture import bundled
+from pattern_studio.metrics import block_mass
 
 
 def test_a_result_is_computed_once():
@@ -46,11 +51,11 @@ def test_errors_reach_who_asks():
 
 
 def spinning(begun: Event):
-    """Work in torch that ends only by being stopped."""
+    """Work of ours, in numpy alone, that ends only by being stopped."""
 
     def work() -> None:
         while True:
-            torch.ones(2) + 1
+            ps.lower(ps.causal, q_len=2)
             begun.set()
 
     return work
@@ -75,7 +80,7 @@ def test_a_stop_is_one_visitors_own_and_forgotten_with_the_next_wish():
 
     def work() -> int:
         assert gate.wait(10)
-        return int(torch.ones(1)) + 1
+        return ps.lower(ps.causal, q_len=1).pairs + 1
 
     one, same, other = (jobs.ask(session, "key", work) for session in ("a", "a more", "b"))
     one.stop()
@@ -95,3 +100,20 @@ def test_a_finished_job_can_not_be_stopped():
     assert wish.result(10) == 1
     wish.stop()
     assert wish.result(0) == 1
+
+
+def test_what_is_stopped_between_two_chunks_leaves_the_worker_as_it_was():
+    jobs, begun = Jobs(kept=4), Event()
+
+    def work() -> None:
+        while True:
+            block_mass(bundled(), layer=7, block=256)  # a generator is in the middle of its no_grad
+            begun.set()
+
+    for n in range(5):
+        wish = jobs.ask("a", n, work)
+        assert begun.wait(10)
+        begun.clear()
+        wish.stop()
+        assert jobs.ask("b", ("grad", n), torch.is_grad_enabled).result(10)
+    assert jobs.ask("b", "profile", sys.getprofile).result(10) is not None  # watched, as every job

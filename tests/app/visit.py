@@ -52,3 +52,12 @@ def drag(page: Page, begin: tuple[float, float], end: tuple[float, float]) -> No
     page.mouse.move((begin[0] + end[0]) / 2, (begin[1] + end[1]) / 2, steps=4)
     page.mouse.move(*end, steps=4)
     page.mouse.up()
+
+
+def rgb(colour: str) -> str:
+    """A colour of the palette as the browser tells it.
+
+    >>> rgb("#FF8000")
+    'rgb(255, 128, 0)'
+    """
+    return f"rgb({', '.join(str(int(colour[at : at + 2], 16)) for at in (1, 3, 5))})"
