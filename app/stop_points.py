@@ -22,8 +22,8 @@ _TIDYING = ("__enter__", "__exit__", "__del__")
 def calls_of_ours(check: Callable[[], None]) -> Iterator[None]:
     """Inside, `check` is called on this thread before any function of pattern_studio begins, until it raises.
 
-    Work that lowers, measures or exports is made of such calls, most of them milliseconds of numpy or torch. It takes
-    up to a third longer for that where they are many and small, a tenth where it measures attention.
+    Work that lowers, measures or exports is made of such calls, most of them milliseconds of numpy or torch. Where they
+    are many and small it takes longer for that: checking five exports .31 s for .22, measuring attention no more.
     """
 
     def look(frame: FrameType, event: str, _: Any) -> None:

@@ -101,8 +101,11 @@ CELLS: dict[str, Cell] = {
     "one_tile": Cell(_text("dense", q_len=128, kv_len=128)),
     "band": Cell(_text(WINDOW, q_len=900)),
     "bits": Cell(_text("random(90, seed=1)", q_len=400)),
+    "bands_and_bits": Cell(_text("causal & (window(200, 0) | sink(40))", q_len=900)),
+    "bits_of_256_rows": Cell(_text("causal & (window(200, 0) | sink(40))", (256, 128), q_len=700)),
     "ragged": Cell(_text("causal", q_len=301, kv_len=459)),
     "fewer_keys_than_rows": Cell(_text("causal", q_len=400, kv_len=150)),
+    "no_keys": Cell(_text("dense", q_len=200, kv_len=0)),
     "per_head_and_empty": Cell(_rows_per_head),
     "per_batch_from_mask": Cell(_random_tiles, batch=2, heads=3, kv_heads=3),
     "grouped_heads": Cell(_text(WINDOW, q_len=500), batch=2, heads=6),
@@ -180,6 +183,8 @@ def _run(cell: Cell, inputs: Inputs, ready: Plan, backend: str, dtype: torch.dty
 
 def _error(found: Tensor, exact: Tensor) -> float:
     found, exact = found.double(), exact.double()
+    if not exact.numel():
+        return 0.0
     empty = exact.isinf()
     if not torch.equal(found.isinf(), empty) or found.isnan().any() or (found[exact == 0] != 0).any():
         return float("inf")

@@ -84,9 +84,12 @@ class Run:
                     self._timed(case, size)
 
     def _timed(self, case: Case, size: int) -> None:
-        found = self._ask(size, case.name, work.timed, case, self.options.seconds)
+        found = self._ask(size, case.name, work.timed, case, self.options.seconds, self.options.trace)
         if found is None:
             return
+        if self.options.trace:
+            name = f"timeline-{case.name}-{size}.json".replace(" ", "-")
+            (self.options.out / name).write_text(json.dumps({"rows": found[0]["timeline"]}, indent=0) + "\n")
         if size == 1:
             self.alone[self._key(case)] = {name: found[0][name]["ms"] for name in PASSES}, checksums(found)
         alone, sums = self.alone.get(self._key(case), (None, None))
@@ -185,6 +188,9 @@ def _options(argv: list[str] | None) -> argparse.Namespace:
         ("dim", 64, "channels of a head"),
     ):
         parser.add_argument(f"--{name}", type=int, default=value, help=what)
+    parser.add_argument(
+        "--trace", action="store_true", help="write what rank 0's card did during one pass of each kind"
+    )
     parser.add_argument("--seconds", type=float, default=0.3, help="of a window of steps; five are timed")
     parser.add_argument("--limit", type=float, default=60.0, help="seconds for one case on one group")
     parser.add_argument("--budget", type=float, default=230.0, help="seconds for everything")

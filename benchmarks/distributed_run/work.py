@@ -96,11 +96,11 @@ def _results(attend: Callable[..., Tensor], full: list[Tensor]) -> list[Tensor]:
     return [x.detach().double() for x in (out, q.grad, k.grad, v.grad)]  # type: ignore[union-attr]
 
 
-def timed(rank: int, ranks: int, case: Case, seconds: float) -> dict:
+def timed(rank: int, ranks: int, case: Case, seconds: float, traced: bool = False) -> dict:
     """Times of this rank in milliseconds, bytes that it handed over, and how far sampled rows are from the oracle.
 
     `seconds` is about how long a window of steps lasts. With one rank it is attention on one device, which no
-    collective slows down.
+    collective slows down. `traced` adds what the card did during a forward pass and a step, one after the other.
     """
     device, dtype = _device(rank)
     if device.type == "cuda":
@@ -133,6 +133,8 @@ def timed(rank: int, ranks: int, case: Case, seconds: float) -> dict:
         with torch.autograd.set_multithreading_enabled(False), Sent(rank, ranks) as sent:
             run()
         found[name] = {"handed": sent.bytes} | _windows(run, ranks, rank, device, seconds)
+    if traced:
+        found["timeline"] = _timeline((forward, step), device)
     found["plan"] = {
         "text": str(part),
         "mode": part.mode if ranks > 1 else "one device", "way": part.needs.way, "imbalance": part.needs.imbalance,
@@ -146,6 +148,19 @@ def timed(rank: int, ranks: int, case: Case, seconds: float) -> dict:
         gc.collect()
         torch.cuda.empty_cache()  # a group of another size takes its turn on the same card
     return found
+
+
+def _timeline(runs: tuple[Callable[[], None], ...], device: torch.device) -> list[dict]:
+    """What ran on the card (on the CPU without one), in order: name, and start and length in microseconds."""
+    activity = torch.profiler.ProfilerActivity
+    with torch.profiler.profile(activities=[activity.CPU, *([activity.CUDA] if device.type == "cuda" else [])]) as seen:
+        for run in runs:
+            run()
+        _settle(device)
+    kind = torch.autograd.DeviceType.CUDA if device.type == "cuda" else torch.autograd.DeviceType.CPU
+    ran = sorted((x for x in seen.events() if x.device_type == kind), key=lambda x: x.time_range.start)
+    zero = ran[0].time_range.start if ran else 0.0
+    return [{"name": x.name[:80], "start": x.time_range.start - zero, "us": x.time_range.elapsed_us()} for x in ran]
 
 
 def _windows(run: Callable[[], None], ranks: int, rank: int, device: torch.device, seconds: float) -> dict:
