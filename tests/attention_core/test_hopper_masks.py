@@ -11,7 +11,7 @@ from dataclasses import astuple, dataclass
 import numpy as np
 import pytest
 import torch
-from hypothesis import Phase, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -171,7 +171,10 @@ def decided(
 
 
 @pytest.mark.parametrize("sizes", CASES, ids=str)
-@settings(max_examples=25, deadline=None, phases=[Phase.reuse, Phase.generate])  # shrinking takes minutes
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow],
+    phases=[Phase.reuse, Phase.generate],  # shrinking takes minutes
+)  # fmt: skip
 @given(data=st.data())
 def test_compiled_decisions_are_those_of_the_lists(programs, sizes, data):
     walk = data.draw(walks(sizes))
