@@ -11,7 +11,7 @@ from dataclasses import astuple, dataclass
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -23,7 +23,7 @@ from attention_core.tiles import EDGE
 from .ptx import Memory, Program
 
 THREADS = 128
-STEPS = 4  # of so many a plan is made, or of more where a unit has more
+STEPS = 2  # of one walk; more where two units have more
 
 
 @dataclass(frozen=True)
@@ -144,26 +144,42 @@ def wanted(sizes: Sizes, walk: Walk, step: int, first: int) -> NDArray[np.bool_]
     return (low <= j - i) & (j - i <= high) & seen & (other < walk.length)
 
 
-def decided(program: Program, sizes: Sizes, walk: Walk, cases: list[tuple[int, int]]) -> NDArray[np.int32]:
-    """What the program stores for each (step, first). # [cases, 64, n]"""
+def decided(
+    program: Program, sizes: Sizes, walk: Walk, cases: list[tuple[int, int]], far: bool = False
+) -> NDArray[np.int32]:
+    """What the program stores for each (step, first); with `far` as if 2^30 steps and 2^24 masks lay before these.
+
+    # [cases, 64, n]
+    """
     lists = walk.lists
-    masks = words_of(lists, sizes.n, sizes.by_key)
+    masks, bits = words_of(lists, sizes.n, sizes.by_key).numpy(), lists.bits.numpy()
     out = np.full((len(cases), 64, sizes.n), -1, np.int32)
-    walked = (lists.masked_units, lists.low, lists.high, lists.bits, masks)
-    memory = Memory([*(x.numpy() for x in walked), out])
+    steps_before = 2**30 * min(sizes.granule, sizes.n) // sizes.n if far else 0
+    masks_before = 2**24 if far else 0
+    bits = np.where(bits < 0, bits, bits + masks_before)
+    memory = Memory([lists.masked_units.numpy(), lists.low.numpy(), lists.high.numpy(), bits, masks, out])
+    *units, masks_at, out_at = memory.addresses
     step, first = np.array(cases).T[..., None]
-    place = memory.addresses[-1] + np.arange(len(cases))[:, None] * out[0].nbytes
-    program.run(memory, [*memory.addresses[:-1], place, step, first, walk.length], THREADS)
+    arguments = [
+        *(at - steps_before * sizes.n // sizes.granule * bits.itemsize for at in units),
+        masks_at - masks_before * masks[0].nbytes,
+        out_at + np.arange(len(cases))[:, None] * out[0].nbytes,
+        steps_before + step, first, walk.length,
+    ]  # fmt: skip
+    program.run(memory, arguments, THREADS)
     return out
 
 
 @pytest.mark.parametrize("sizes", CASES, ids=str)
-@settings(max_examples=25, deadline=None)
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow],
+    phases=[Phase.reuse, Phase.generate],  # shrinking takes minutes
+)  # fmt: skip
 @given(data=st.data())
 def test_compiled_decisions_are_those_of_the_lists(programs, sizes, data):
     walk = data.draw(walks(sizes))
     cases = [(step, first) for step in range(sizes.steps) for first in walk.firsts]
-    found = decided(programs[sizes], sizes, walk, cases)
+    found = decided(programs[sizes], sizes, walk, cases, far=data.draw(st.booleans()))
     for case, decision in zip(cases, found, strict=True):
         np.testing.assert_array_equal(decision, wanted(sizes, walk, *case), f"step and first position: {case}")
 
