@@ -26,11 +26,12 @@ UNIFORM = 256  # bit of UR0 in a set of registers; below stand R0..R254
 ALL = (1 << 512) - 1
 ENDS = re.compile(r"U?BRA|BRX|EXIT|RET|CALL")
 WITHOUT_RESULT = re.compile(
-    r"ST|RED|U?BAR|B[RS]|U?BRA|EXIT|RET|CALL|W|DEPBAR|MEMBAR|FENCE|UTMA|UBLK|NOP|PMTRIG|CCTL|ERRBAR|USETMAXREG|YIELD"
+    r"ST|RED(?!UX)|U?BAR|B[RS]|U?BRA|EXIT|RET|CALL|W|DEPBAR|MEMBAR|FENCE|UTMA|UBLK|NOP|PMTRIG|CCTL|ERRBAR|USETMAXREG|YIELD"
     r"|NANOSLEEP|.*SETP|U?PLOP3|FCHK|SYNCS\.(?:PHASECHK|ARRIVE)|R2P"
 )
 PREDICATE = re.compile(r"!?U?P[\dT]")
 REGISTER = re.compile(r"\b(U?)R(\d+)\b(\.64)?")
+Groups = tuple[tuple[int, ...], ...]  # products in flight by their place in the code, the last group not yet committed
 Value = int | str | tuple[str, int] | None  # a constant, a PLACE and a constant, the two swapped half-way, unknown
 PLACE = "place"  # a shared address in units of 16 bytes, to which constants may have been added
 STACK = 1 << 1  # R1 is its pointer
@@ -115,7 +116,8 @@ def _names(registers: int) -> list[str]:
 
 
 def _instruction(text: str) -> Instruction:
-    predicate, body = re.fullmatch(r"(@!?U?P\w+ )?(.*)", text).groups()
+    predicate = re.match(r"@!?U?P\w+ ", text)
+    body = text[predicate.end() :] if predicate else text
     operation, _, rest = re.sub(r"\(\*.*", "", body).partition(" ")
     operands = tuple(part.strip() for part in re.split(r",(?![^\[]*\])", rest)) if rest.strip() else ()
     sometimes = predicate is not None
@@ -185,7 +187,6 @@ def unset(listing: Listing) -> Iterator[str]:
 def touched_in_flight(listing: Listing) -> Iterator[str]:
     """Registers of products that others touch before a wait covers the product."""
     found: set[tuple[str, str]] = set()
-    Groups = tuple[tuple[int, ...], ...]  # products in flight, the last group not yet committed
     known: dict[int, set[Groups]] = {0: {((),)}}
     work: list[tuple[int, Groups]] = [(0, ((),))]
     while work:
