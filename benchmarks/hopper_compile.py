@@ -1,8 +1,9 @@
 """`python -m benchmarks.hopper_compile`: every Hopper program compiled for sm_90, without a GPU.
 
 What can be learnt without a card: that the installed Triton still compiles them, shared memory, registers at entry,
-bytes of stack (spills), and ptxas's warnings that it serialises products (C75..). A variant is a launch function called
-as in earnest, with Triton told that the target is an H100 and stopped before the launch. One line of JSON a program.
+bytes of stack (spills), ptxas's warnings that it serialises products (C75..), and faults of registers in what it made
+(hopper_registers.py). A variant is a launch function called as in earnest, with Triton told that the target is an
+H100 and stopped before the launch. One line of JSON a program.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 
 os.environ["TRITON_DEFAULT_FP_FUSION"] = "1"  # Triton 3.9 warns where it is unset
@@ -32,6 +34,7 @@ from attention_core.kernels.dropout import Dropout
 from attention_core.kernels.hopper import launch, launch_backward
 
 from .hopper_cells import adding
+from .hopper_registers import faults
 
 SHARED = 227 * 1024  # bytes that a program may have on an H100
 PROGRAMS = ("forward", "backward", "backward_adding", "repair", "repair_query", "repair_key")
@@ -74,6 +77,7 @@ def variants() -> dict[str, Callable[[], None]]:
         made[f"backward_split_{dim}"] = partial(_backward, _plan("dense", q_len=2048), torch.float16, dim, False)
         for name in ("full", "band", "split", "runs_of_16"):
             made[f"forward_dropout_{name}_{dim}"] = partial(_forward, tiles[name], torch.bfloat16, dim, dropout)
+        made[f"forward_dropout_ahead_band_{dim}"] = partial(_forward, tiles["band"], torch.bfloat16, dim, dropout, True)
         for name in ("full", "band", "bits"):
             made[f"backward_dropout_{name}_{dim}"] = partial(
                 _backward, tiles[name], torch.bfloat16, dim, False, dropout
@@ -97,6 +101,8 @@ def compiled(name: str, launch_it: Callable[[], None]) -> Iterator[dict]:
                 "boxes": ptx.count("cp.async.bulk.tensor"), "shared": kernel.metadata.shared,
                 **_resources(kernel.asm["cubin"]),
                 "serialised": sorted(set(re.findall(r"C75\d\d", log.getvalue()))),
+                # Portable programs move registers that are unset where they aren't used.
+                "faults": faults(kernel.asm["cubin"]) if "cp.async.bulk.tensor" in ptx else [],
             }
         )  # fmt: skip
 
@@ -112,10 +118,14 @@ def _plan(text: str, block: int | tuple[int, int] = 128, **problem: int) -> Plan
     return plan(ps.lower(ps.parse(text), block=block, heads=2, **problem), device="cpu")
 
 
-def _forward(ready: Plan, dtype: torch.dtype, dim: int, dropout: Dropout | None = None) -> None:
+def _forward(
+    ready: Plan, dtype: torch.dtype, dim: int, dropout: Dropout | None = None, ahead: bool | None = None
+) -> None:
     problem = ready.problem
     q, k = (torch.zeros(1, 2, n, dim, dtype=dtype) for n in (problem.q_len, problem.kv_len))
-    launch.attention_forward(q, k, k.clone(), ready.by_query, 0.1, dropout=dropout)
+    variant = launch.forward_variant(dim, dtype, dropout is not None)
+    variant = variant if ahead is None else replace(variant, ahead=ahead)
+    launch.attention_forward(q, k, k.clone(), ready.by_query, 0.1, variant, dropout)
 
 
 def _backward(ready: Plan, dtype: torch.dtype, dim: int, adds: bool, dropout: Dropout | None = None) -> None:

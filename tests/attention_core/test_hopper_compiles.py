@@ -41,6 +41,7 @@ def test_compiles_for_sm_90(programs, variant):
     assert len(large) == (2 if variant in ("backward_full_64", "backward_dropout_full_64") else 1)
     assert all(p["sm_90"] and p["shared"] <= SHARED for p in mine)
     assert all(p["wgmma"] and p["boxes"] and p["stack"] <= SPILLED and not p["serialised"] for p in large), large
+    assert [fault for p in mine for fault in p["faults"]] == []
 
 
 def test_the_installed_triton_is_one_that_is_served(programs):

@@ -220,6 +220,13 @@ def _consume(
                 v_slot, v_phase = next_slot(v_slot, v_phase, V_SLOTS)
                 acc = acc * gl.convert_layout(fade, O_ROW)[:, None]
                 p_half = gl.convert_layout(p.to(half), P)
+        if AHEAD:
+            if DROPOUT:
+                # The same buffer, told from the next one. Else ptxas 12.8 shares the descriptors of q between this loop
+                # and the one above, computes them on the way into that one only, and rows that pass it by multiply
+                # whatever the registers point to: wrong scores, or an illegal access.
+                following, _ = next_slot(q_slot, q_phase, Q_BUFFERS)
+                q = q_ring.index((1 - following) * 2 + GROUP)
         for j in range(after, tiles):
             mbarrier.wait(k_full.index(k_slot), k_phase)
             await_turn(GROUP, TURNS)
