@@ -286,6 +286,8 @@ def _step(one: Instruction, written: list[str], values: dict[str, Value]) -> Non
         made.update(zip(written, (values.get(name) for name in _stack(one)), strict=False))
     elif operation in ("UMOV", "MOV", "R2UR") or (operation.startswith(("IMAD.MOV", "IMAD.U32")) and rest[0] == "RZ"):
         made[first] = value(rest[-1])
+    elif operation.startswith("CS2R") and rest[0] == "SRZ":  # zeros, into two registers at once
+        made.update(dict.fromkeys(written, 0))
     elif operation in ("USGXT.U32", "SGXT.U32") and rest[1] in ("0xe", "0xf"):
         made[first] = PLACE
     elif operation == "UIADD3.64":

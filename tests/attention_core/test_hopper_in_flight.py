@@ -109,6 +109,7 @@ def test_a_register_that_nobody_wrote():
         "ULOP3.LUT UR8, UR8, UR9, URZ, 0x3c, !UPT\nULOP3.LUT UR9, UR8, UR9, URZ, 0x3c, !UPT\n"
         "ULOP3.LUT UR8, UR8, UR9, URZ, 0x3c, !UPT\nUMOV UR4, UR8\nUMOV UR8, UR9\nUMOV UR9, UR4",
         "ULOP3.LUT UR8, UR14, 0x4000000, URZ, 0xfc, !UPT",
+        "CS2R R60, SRZ\nIADD3.X R61, R61, 0x40000040, RZ, P1, !PT\nR2UR UR9, R61",
     ],
 )
 def test_ways_that_descriptors_take(way):
