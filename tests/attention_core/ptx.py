@@ -141,10 +141,11 @@ class Program:
     >>> program.run(memory, memory.addresses, threads=3)
     >>> memory.bytes[0].view(np.int32).tolist()
     [7, 14, 28, 0]
-    >>> program.run(memory, memory.addresses, threads=5)
-    Traceback (most recent call last):
-    AssertionError: 4 bytes at 0x10000000010 are outside the arrays
-    at: st.global.b32 [ %rd3 + 0 ], { %r2 }
+    >>> try:
+    ...     program.run(memory, memory.addresses, threads=5)
+    ... except AssertionError as error:
+    ...     print(error)
+    4 bytes at 0x10000000010 are outside the arrays
     """
 
     def __init__(self, ptx: str) -> None:
