@@ -55,13 +55,14 @@ def visitor() -> str:
     return _mine().visitor
 
 
-def sends(event: Event, leave_for: str = "") -> Callable[[], None]:
+def sends(event: Event | Callable[[State], Event], leave_for: str = "") -> Callable[[], None]:
     """The callback of a button: sends the event, and leaves for the page with that title.
 
+    An event that depends on the state is made of that at the click: the one at drawing may be older.
     Callbacks never look into `st.session_state` (see `on`).
     """
     session = _mine()
-    return lambda: session.happened(event, leave_for)
+    return lambda: session.happened(event(session.state) if callable(event) else event, leave_for)
 
 
 def follow(name: str, value: Any) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import streamlit as st
 
 from ..events import Event, Inserted, Opened, OperatorChosen
@@ -36,10 +38,11 @@ def popover(state: State) -> None:
                             entry.title,
                             key=f"pick {n}",
                             help=f"{entry.about}  \n`{entry.text[:200]}`",
-                            on_click=sends(_picked(entry, state.operator)),
+                            on_click=sends(partial(_picked, entry)),
                         )
 
 
-def _picked(entry: Entry, operator: str) -> Event:
+def _picked(entry: Entry, state: State) -> Event:
     """A preset that takes the text's place brings the problem along that it is shown on."""
+    operator = state.operator
     return Opened(entry.preset) if entry.preset and not operator else Inserted(entry.text, operator)

@@ -17,7 +17,8 @@ export default function ({ data, parentElement }) {
   let place = null; // [row, key], in tokens
 
   const plots = () => [...document.querySelectorAll(data.maps)];
-  const clear = () => document.querySelectorAll(`.${LINES}`).forEach((line) => line.remove());
+  const drawn = []; // its own lines: one that is taken down late must not take those of its successor
+  const clear = () => drawn.splice(0).forEach((line) => line.remove());
 
   function line(left, top, width, height) {
     const made = document.createElement("div");
@@ -25,11 +26,14 @@ export default function ({ data, parentElement }) {
     made.style.cssText = `position:fixed;pointer-events:none;z-index:5;background:${data.colour};opacity:0.65;
       left:${left}px;top:${top}px;width:${width}px;height:${height}px`;
     document.body.append(made);
+    drawn.push(made);
   }
 
   function show(row, key, own) {
-    place = [row, key];
+    const here = (place = [row, key]);
     clear();
+    // Maps that are being replaced are none for a moment.
+    if (!plots().length) setTimeout(() => place === here && show(row, key, own), 100);
     for (const plot of plots()) {
       if (plot === own) continue;
       const box = plot.getBoundingClientRect();
@@ -92,6 +96,7 @@ export default function ({ data, parentElement }) {
     document.removeEventListener("scroll", hide, true);
     readout.removeEventListener("keydown", pressed);
     readout.removeEventListener("blur", hide);
+    place = null;
     clear();
   };
   return parentElement.endCursor;
