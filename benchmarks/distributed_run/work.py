@@ -10,13 +10,13 @@ from collections.abc import Callable
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from attention_core import block_sparse_attention, plan
 from attention_core.distributed import DistributedPlan, distributed_block_sparse_attention, distributed_plan
 
 from . import links
 from .cases import Case
+from .sent import Sent
 
 WINDOWS = 5  # of steps, of which the median counts
 # Every part of a half-precision result is rounded by itself, and a ring of four adds up four; what is wrong is off by
@@ -24,25 +24,6 @@ WINDOWS = 5  # of steps, of which the median counts
 ROUNDED = 4
 SAMPLED = 5  # rows of a rank that are held to the oracle
 TENSORS = ("q", "k", "v", "d_out")
-
-
-class Sent(TorchDispatchMode):
-    """Counts the bytes that a rank hands to all-to-alls for other ranks, and a ring's share of all-reduces."""
-
-    def __init__(self, rank: int, ranks: int) -> None:
-        super().__init__()
-        self.rank, self.ranks, self.bytes = rank, ranks, 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if func is torch.ops._c10d_functional.all_to_all_single.default:
-            rows, _, sent, _ = args
-            others = sum(count for peer, count in enumerate(sent) if peer != self.rank)
-            self.bytes += others * rows[:1].numel() * rows.element_size()
-        if func is torch.ops._c10d_functional.all_reduce.default:
-            rows = args[0]
-            steps = -(-2 * (self.ranks - 1) * len(rows) // self.ranks)
-            self.bytes += steps * rows[:1].numel() * rows.element_size()
-        return func(*args, **(kwargs or {}))
 
 
 def whole(case: Case, name: str, device: torch.device, dtype: torch.dtype) -> Tensor:

@@ -9,12 +9,12 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import pattern_studio as ps
 from attention_core import plan
 from attention_core.distributed import distributed_block_sparse_attention, distributed_plan
 from attention_core.ops import block_sparse_attention
+from benchmarks.distributed_run.sent import Sent
 
 
 def shard(x: Tensor, positions: Tensor) -> Tensor:
@@ -49,34 +49,16 @@ def one_device(text, problem, block, tensors):
     return tuple(x.double().numpy() for x in (out.detach(), lse.detach(), q.grad, k.grad, v.grad))
 
 
-class Handed(TorchDispatchMode):
-    """Counts the bytes that a rank really hands to all-to-alls for other ranks, and a ring's share of all-reduces."""
-
-    def __init__(self, rank: int, ranks: int) -> None:
-        super().__init__()
-        self.rank, self.ranks, self.bytes = rank, ranks, 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if func is torch.ops._c10d_functional.all_to_all_single.default:
-            rows, _, sent, _ = args
-            assert len(rows) == sum(sent)
-            self.bytes += (sum(sent) - sent[self.rank]) * rows.shape[1] * rows.element_size()
-        if func is torch.ops._c10d_functional.all_reduce.default:
-            rows = -(-2 * (self.ranks - 1) * len(args[0]) // self.ranks)
-            self.bytes += rows * args[0].shape[1] * args[0].element_size()
-        return func(*args, **(kwargs or {}))
-
-
 def sent_bytes(rank, group, text, problem, block, tensors, options):
     """(bytes handed over in a forward pass, those of forward and backward, those that were counted)."""
     made = _plan(rank, group, text, problem, block, tensors, options)
     q, k, v = (shard(tensors[name], made.query_positions if name == "q" else made.key_positions) for name in "qkv")
-    with torch.autograd.set_multithreading_enabled(False), Handed(rank, made.needs.ranks) as handed:
+    with torch.autograd.set_multithreading_enabled(False), Sent(rank, made.needs.ranks) as sent:
         out = distributed_block_sparse_attention(q, k, v, made, group)
-        forward = handed.bytes
+        forward = sent.bytes
         out.sum().backward()
     between = made.bytes_between(k.shape[3], v.shape[3], k.element_size(), k.shape[0])
-    return forward, handed.bytes - forward, between[rank].sum(), between[:, rank].sum()
+    return forward, sent.bytes - forward, between[rank].sum(), between[:, rank].sum()
 
 
 def mismatched(rank, group, text, problem, block, tensors, options):
