@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -140,6 +140,19 @@ def adding(chosen: bool) -> Iterator[None]:
         yield
     finally:
         launch_backward.adds = usual
+
+
+@contextmanager
+def claiming(chosen: bool) -> Iterator[None]:
+    """Have the Hopper forward claim entries one by one, or not, however few there are."""
+    from attention_core.kernels.hopper import launch
+
+    usual = launch.forward_variant
+    launch.forward_variant = lambda *given: replace(usual(*given), claimed_from=0 if chosen else 1 << 30)
+    try:
+        yield
+    finally:
+        launch.forward_variant = usual
 
 
 def errors(

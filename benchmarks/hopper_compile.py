@@ -70,6 +70,7 @@ def variants() -> dict[str, Callable[[], None]]:
     for dim in (128, 64):
         for name, ready in tiles.items():
             made[f"forward_{name}_{dim}"] = partial(_forward, ready, torch.bfloat16, dim)
+            made[f"forward_claimed_{name}_{dim}"] = partial(_forward, ready, torch.bfloat16, dim, claimed=True)
         made[f"forward_band_fp16_{dim}"] = partial(_forward, tiles["band"], torch.float16, dim)
         for name in ("full", "band", "bits", "tall"):
             made[f"backward_{name}_{dim}"] = partial(_backward, tiles[name], torch.bfloat16, dim, False)
@@ -119,12 +120,13 @@ def _plan(text: str, block: int | tuple[int, int] = 128, **problem: int) -> Plan
 
 
 def _forward(
-    ready: Plan, dtype: torch.dtype, dim: int, dropout: Dropout | None = None, ahead: bool | None = None
-) -> None:
+    ready: Plan, dtype: torch.dtype, dim: int, dropout: Dropout | None = None, ahead: bool | None = None,
+    claimed: bool = False,
+) -> None:  # fmt: skip
     problem = ready.problem
     q, k = (torch.zeros(1, 2, n, dim, dtype=dtype) for n in (problem.q_len, problem.kv_len))
     variant = launch.forward_variant(dim, dtype, dropout is not None)
-    variant = variant if ahead is None else replace(variant, ahead=ahead)
+    variant = replace(variant, ahead=variant.ahead if ahead is None else ahead, claimed_from=0 if claimed else 8)
     launch.attention_forward(q, k, k.clone(), ready.by_query, 0.1, variant, dropout)
 
 

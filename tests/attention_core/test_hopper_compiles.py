@@ -16,6 +16,7 @@ from attention_core.kernels.hopper.serves import TRITONS
 
 VARIANTS = (
     "forward_runs_of_16_64",
+    "forward_claimed_band_64",
     "backward_full_64",
     "backward_adding_full_64",
     "forward_dropout_full_64",

@@ -1,6 +1,6 @@
 """Forward on Hopper: one producer warp, two warpgroups of 64 rows each, one softmax over all tiles of a row.
 
-A program stays on its multiprocessor and walks a share of the work table (schedule.py). The producer
+A program stays on its multiprocessor and works entries of the work table (schedule.py, claims.py). The producer
 feeds Q, K and V through the copy engine into rings of shared memory, K one tile ahead of V. Each consumer
 issues Q.K of tile j together with P.V of tile j - 1; the exponentials of tile j overlap that P.V and the
 other consumer's products. P stays in registers, O leaves through its own Q buffer.
@@ -25,6 +25,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from .boxes import boxed, load_tile
+from .claims import claim, new_post, post, posted
 from .dropout_mask import kept, positions, seed_halves
 from .gluon_api import box_load, box_store, view
 from .masks import allowed_pairs, mask_ahead
@@ -37,9 +38,9 @@ OVERFLOW: gl.constexpr = gl.constexpr(1.2676506e30)  # 2^100
 
 
 @gluon.jit
-def _produce(boxes, rings, bars, masked_units, full_units, items, counts, kv_ratio, BYTES: gl.constexpr,
-             N: gl.constexpr, GRANULE: gl.constexpr, D: gl.constexpr, K_SLOTS: gl.constexpr,
-             V_SLOTS: gl.constexpr):  # fmt: skip
+def _produce(boxes, rings, bars, posts, masked_units, full_units, items, counts, counter, kv_ratio,
+             BYTES: gl.constexpr, N: gl.constexpr, GRANULE: gl.constexpr, D: gl.constexpr, K_SLOTS: gl.constexpr,
+             V_SLOTS: gl.constexpr, CLAIMED: gl.constexpr):  # fmt: skip
     q_box, k_box, v_box = boxes
     q_ring, k_ring, v_ring = rings
     q_full, q_free, k_full, k_free, v_full, v_free = bars
@@ -50,7 +51,10 @@ def _produce(boxes, rings, bars, masked_units, full_units, items, counts, kv_rat
     k_phase = 0
     v_slot = 0
     v_phase = 0
-    for turn in range(gl.program_id(0), busy, gl.num_programs(0)):
+    post_phase = 0
+    turn = claim(counter, gl.program_id(0) - gl.num_programs(0), CLAIMED)
+    while turn < busy:
+        post_phase = post(posts, post_phase, turn)
         # Loaded here, not carried around the loop: Triton 3.6 drops the update of a prefetched load (a hang).
         item = items + turn * ITEM
         batch = gl.load(item)
@@ -88,6 +92,8 @@ def _produce(boxes, rings, bars, masked_units, full_units, items, counts, kv_rat
                     load_tile(v_box, batch, kv_head, full_units, full_begin + j - 1 - masked, v_full.index(v_slot),
                                v_ring, v_slot, N, GRANULE, D)  # fmt: skip
                 v_slot, v_phase = next_slot(v_slot, v_phase, V_SLOTS)
+        turn = claim(counter, turn, CLAIMED)
+    post(posts, post_phase, -1)
 
 
 @gluon.jit
@@ -105,7 +111,7 @@ def _consume(
     MASKED: gl.constexpr, SPLIT: gl.constexpr, TURNS: gl.constexpr, AHEAD: gl.constexpr, FROZEN: gl.constexpr,
     DROPOUT: gl.constexpr,
 ):  # fmt: skip
-    out_box, rings, q_boxed, bars, walked, results, items, counts, scale, q_len, kv_len, heads, dropout = common
+    out_box, rings, q_boxed, bars, posts, walked, results, items, counts, scale, q_len, kv_len, heads, dropout = common
     q_ring, k_ring, v_ring = rings
     q_full, q_free, k_full, k_free, v_full, v_free = bars
     out, lse, part_out, part_lse = results
@@ -115,14 +121,13 @@ def _consume(
     S_ROW: gl.constexpr = gl.SliceLayout(1, S)
     O_ROW: gl.constexpr = gl.SliceLayout(1, O)
     half: gl.constexpr = q_ring.dtype
-    busy = gl.load(counts)
-    step = gl.num_programs(0)
     q_slot = 0
     q_phase = 0
     k_slot = 0
     k_phase = 0
     v_slot = 0
     v_phase = 0
+    begun = 0
     last_buffer = 0
     zero = gl.zeros([64, N], gl.float32, S)
     if DROPOUT:
@@ -131,12 +136,13 @@ def _consume(
     if TURNS:
         if GROUP == 1:
             pass_turn(GROUP, True)  # the other goes first
+    turn, post_phase = posted(posts, 0)
     if AHEAD:
-        some = gl.program_id(0) < busy
+        some = turn >= 0
         mbarrier.wait(q_full.index(GROUP), 0, pred=some)
         mbarrier.wait(k_full.index(0), 0, pred=some)
         scores = warpgroup_mma(q_ring.index(GROUP), k_ring.index(0).permute([1, 0]), zero, use_acc=False, is_async=True)
-    for turn in range(gl.program_id(0), busy, step):
+    while turn >= 0:
         item = items + turn * ITEM
         head = gl.load(item) * heads + gl.load(item + 1)
         row = gl.load(item + 2) + GROUP * 64
@@ -180,7 +186,7 @@ def _consume(
             p = _drop(p, halves, threshold, here, key, S)
         p_half = gl.convert_layout(p.to(half), P)
         tma.store_wait(0)
-        mbarrier.arrive(q_free.index(last_buffer), pred=turn >= step)  # the previous rows' O has left its Q buffer
+        mbarrier.arrive(q_free.index(last_buffer), pred=begun > 0)  # the previous rows' O has left its Q buffer
         acc = gl.zeros([64, D], gl.float32, O)
 
         after = 1
@@ -255,12 +261,14 @@ def _consume(
             p_half = gl.convert_layout(p.to(half), P)
 
         # The last P.V, and behind it the next rows' first Q.K.
+        begun = 1
         last_buffer = buffer
         q_slot, q_phase = next_slot(q_slot, q_phase, Q_BUFFERS)
         mbarrier.wait(v_full.index(v_slot), v_phase)
         sums = warpgroup_mma(p_half, v_ring.index(v_slot), acc, is_async=True)
         if AHEAD:
-            more = turn + step < busy
+            turn, post_phase = posted(posts, post_phase)
+            more = turn >= 0
             mbarrier.wait(q_full.index(q_slot * 2 + GROUP), q_phase, pred=more)
             mbarrier.wait(k_full.index(k_slot), k_phase, pred=more)
             scores = warpgroup_mma(q_ring.index(q_slot * 2 + GROUP), k_ring.index(k_slot).permute([1, 0]), zero,
@@ -304,12 +312,14 @@ def _consume(
             box_store(
                 out_box, [gl.load(item), gl.load(item + 1), row, 0], q_boxed.index(buffer)
             )  # rows past the end stay
+        if not AHEAD:
+            turn, post_phase = posted(posts, post_phase)
     if AHEAD:
         warpgroup_mma_wait(0, deps=[scores])
     tma.store_wait(0)
 
     # Rows without tiles come last in the table.
-    for turn in range(busy + gl.program_id(0), gl.load(counts + 1), step):
+    for turn in range(gl.load(counts) + gl.program_id(0), gl.load(counts + 1), gl.num_programs(0)):
         item = items + turn * ITEM
         base = (gl.load(item) * heads + gl.load(item + 1)).to(gl.int64) * q_len
         first = gl.load(item + 2) + GROUP * 64
@@ -324,14 +334,14 @@ def _consume(
 @gluon.jit(do_not_specialize=["q_len", "kv_len", "heads", "kv_ratio", "threshold"])
 def forward(
     q_box, k_box, v_box, out_box, out, lse, part_out, part_lse,
-    full_units, masked_units, low, high, bits, masks, items, counts, scale, q_len, kv_len, heads, kv_ratio,
+    full_units, masked_units, low, high, bits, masks, items, counts, counter, scale, q_len, kv_len, heads, kv_ratio,
     seed, threshold, weight,
     D: gl.constexpr, N: gl.constexpr, GRANULE: gl.constexpr, BLOCK_Q: gl.constexpr, BLOCK_K: gl.constexpr,
     HAS_BITS: gl.constexpr, MASKED: gl.constexpr, SPLIT: gl.constexpr, K_SLOTS: gl.constexpr, V_SLOTS: gl.constexpr,
     TURNS: gl.constexpr, AHEAD: gl.constexpr, FROZEN: gl.constexpr, DROPOUT: gl.constexpr,
-    CONSUMER_REGISTERS: gl.constexpr, PRODUCER_REGISTERS: gl.constexpr,
+    CLAIMED: gl.constexpr, CONSUMER_REGISTERS: gl.constexpr, PRODUCER_REGISTERS: gl.constexpr,
 ):  # fmt: skip
-    """out and lse of every row, in 128-row tiles. Grid: [multiprocessors], each walking items pid, pid + grid, ..."""
+    """out and lse of every row, in 128-row tiles. Grid: [multiprocessors]. With CLAIMED `counter` is 0."""
     half: gl.constexpr = q_box.dtype
     flat: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
     q_ring = gl.allocate_shared_memory(half, [Q_BUFFERS * 2, 64, D], flat)
@@ -364,15 +374,31 @@ def forward(
     walked = (masked_units, low, high, bits, masks)
     results = (out, lse, part_out, part_lse)
     dropout = (seed, threshold, weight, full_units) if DROPOUT else ()
-    common = (out_box, rings, q_boxed, bars, walked, results, items, counts, scale, q_len, kv_len, heads, dropout)
+    posts = new_post()
+    common = (
+        out_box,
+        rings,
+        q_boxed,
+        bars,
+        posts,
+        walked,
+        results,
+        items,
+        counts,
+        scale,
+        q_len,
+        kv_len,
+        heads,
+        dropout,
+    )
     gl.warp_specialize(
         [
             (_consume, (common, 0, N, GRANULE, D, K_SLOTS, V_SLOTS, BLOCK_Q, BLOCK_K, HAS_BITS, MASKED, SPLIT, TURNS,
                         AHEAD, FROZEN, DROPOUT)),
             (_consume, (common, 1, N, GRANULE, D, K_SLOTS, V_SLOTS, BLOCK_Q, BLOCK_K, HAS_BITS, MASKED, SPLIT, TURNS,
                         AHEAD, FROZEN, DROPOUT)),
-            (_produce, (boxes, seen, bars, masked_units, full_units, items, counts, kv_ratio, D * 2, N, GRANULE, D,
-                        K_SLOTS, V_SLOTS)),
+            (_produce, (boxes, seen, bars, posts, masked_units, full_units, items, counts, counter, kv_ratio, D * 2, N,
+                        GRANULE, D, K_SLOTS, V_SLOTS, CLAIMED)),
         ],
         [4, 1],
         [CONSUMER_REGISTERS, PRODUCER_REGISTERS],

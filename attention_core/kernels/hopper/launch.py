@@ -17,7 +17,7 @@ from ..triton.forward import merge
 from ..triton.lists import TileLists
 from .forward import forward as forward_program
 from .repair import repair
-from .schedule import work_of
+from .schedule import ROWS, work_of
 from .words import words_of
 
 LOG2E = 1.4426950408889634
@@ -27,13 +27,17 @@ REPAIRED = 32  # programs of the portable forward that one program looks after
 
 @dataclass(frozen=True)
 class Variant:
-    """How a program is built: slots of its rings, and the options that forward.py explains."""
+    """How a program is built: slots of its rings, and the options that forward.py explains.
+
+    With at least `claimed_from` entries a program they are claimed one by one.
+    """
 
     k_slots: int
     v_slots: int
     turns: bool
     ahead: bool
     frozen: bool
+    claimed_from: int = 8
     consumer_registers: int = 240
     producer_registers: int = 24
 
@@ -93,22 +97,25 @@ def attention_forward(
         return out.zero_(), lse.fill_(-torch.inf)
     rows = batch * heads * lists.slots * lists.line_size
     parts = scratch(rows * dim, device), scratch(rows, device)
+    entries = batch * heads * lists.jobs.shape[1] * (lists.line_size // ROWS.value)
     p, seed = drawn(dropout)
+    variant = variant or forward_variant(dim, q.dtype, p is not None)
+    claimed = entries >= variant.claimed_from * multiprocessors(device)
+    counter = torch.zeros(1, dtype=torch.int32, device=device) if claimed else scratch(0, device)
     launched(
-        lists, ("hopper", scale, variant, p), (boxable(q), boxable(k), boxable(v), *seed), (out, lse, *parts),
-        partial(_forward, lists, scale, variant, p),
+        lists, ("hopper", scale, variant, p, claimed), (boxable(q), boxable(k), boxable(v), *seed),
+        (out, lse, *parts, counter), partial(_forward, lists, scale, variant, p, claimed),
     )  # fmt: skip
     return out, lse
 
 
 def _forward(
-    lists: TileLists, scale: float, variant: Variant | None, p: float | None, launch: Launcher,
+    lists: TileLists, scale: float, variant: Variant, p: float | None, claimed: bool, launch: Launcher,
     q: Tensor, k: Tensor, v: Tensor, *rest: Tensor,
 ) -> None:  # fmt: skip
     """The programs of one call: all tiles, rows to be repaired, parts to be merged."""
-    *seed, out, lse, part_out, part_lse = rest
+    *seed, out, lse, part_out, part_lse, counter = rest
     (batch, heads, q_len, dim), (kv_heads, kv_len) = q.shape, k.shape[1:3]
-    variant = variant or forward_variant(dim, q.dtype, p is not None)
     work = work_of(lists, batch, heads)
     n, granule = lists.tile, min(lists.granule, lists.tile)
     key_box = (n, dim) if granule == n else (granule, 64)
@@ -119,11 +126,10 @@ def _forward(
         forward_program, min(multiprocessors(q.device), len(work.items)),
         box(q, 64, dim), box(k, *key_box), box(v, *key_box), box(out, 64, dim), out, lse, part_out, part_lse,
         full_units, masked_units, low, high, bits, words_of(lists, n, by_key=False), work.items, work.counts,
-        scale * LOG2E,
-        q_len, kv_len, heads, heads // kv_heads, *drop,
+        counter, scale * LOG2E, q_len, kv_len, heads, heads // kv_heads, *drop,
         D=dim, N=n, GRANULE=granule, BLOCK_Q=lists.block_q, BLOCK_K=lists.block_k, HAS_BITS=lists.has_bits,
         MASKED=masked_units.numel() > 0, SPLIT=n_splits > 0, K_SLOTS=variant.k_slots, V_SLOTS=variant.v_slots,
-        TURNS=variant.turns, AHEAD=variant.ahead, FROZEN=variant.frozen, DROPOUT=p is not None,
+        TURNS=variant.turns, AHEAD=variant.ahead, FROZEN=variant.frozen, DROPOUT=p is not None, CLAIMED=claimed,
         CONSUMER_REGISTERS=variant.consumer_registers, PRODUCER_REGISTERS=variant.producer_registers,
         num_warps=4, maxnreg=168,
     )  # fmt: skip
