@@ -27,6 +27,7 @@ from urllib.parse import urlencode
 from playwright.sync_api import Page, expect
 
 from .served import chromium, served
+from .where import cpu
 
 TEXT = "causal & (window(255, 0) | sink(4))"
 AIMS = {"first_paint": 2.0, "change_4k": 0.5, "change_1m": 2.0}  # seconds, on two cores that nothing else uses
@@ -141,7 +142,7 @@ def machine(load: list[float]) -> dict:
     Run under `chrt -r 1` other work waits, as far as the caches and memory allow; the result says so.
     """
     return {
-        "cpu": platform.machine(),
+        "cpu": cpu(),
         "cores": os.cpu_count(),
         "load": load,
         "scheduling": "real time" if os.sched_getscheduler(0) else "as any other work",
