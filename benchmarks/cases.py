@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -24,6 +25,7 @@ class Case:
     pattern: ps.Pattern
     batch: int = 1
     docs: tuple[int, ...] | None = None
+    arms: tuple[str, ...] = ()  # those that run it, where the others would build tables of all tiles
 
     def layout(self) -> ps.BlockLayout:
         """The lowered pattern."""
@@ -44,6 +46,7 @@ class Case:
         return found
 
 
+@cache
 def random(density: float, length: int, heads: int, unit_q: int, unit_k: int) -> ps.Pattern:
     """A different random draw of key units for each block of queries and each head."""
     rng = np.random.default_rng(7)
@@ -52,8 +55,25 @@ def random(density: float, length: int, heads: int, unit_q: int, unit_k: int) ->
     cases = {}
     for head in range(heads):
         mask = np.zeros((rows, columns), bool)
-        np.put_along_axis(mask, np.argsort(rng.random((rows, columns)), 1)[:, :kept], True, 1)
+        np.put_along_axis(mask, np.argpartition(rng.random((rows, columns)), kept - 1, 1)[:, :kept], True, 1)
         cases[head] = ps.blocks.from_mask(mask, (unit_q, unit_k))
+    return ps.heads(cases)
+
+
+@cache
+def skewed(density: float, length: int, heads: int, block: int, even: bool = False) -> ps.Pattern:
+    """Random tiles, another draw for each head; rows get shares like 1 / rank, or with `even` equal ones of as many."""
+    rng = np.random.default_rng(13)
+    tiles = length // block
+    shares = 1 / np.arange(1, tiles + 1)
+    counts = np.clip(np.round(shares / shares.sum() * density * tiles**2), 1, tiles).astype(int)
+    if even:
+        whole, over = divmod(int(counts.sum()), tiles)
+        counts = np.full(tiles, whole) + (np.arange(tiles) < over)
+    cases = {}
+    for head in range(heads):
+        rank = np.argsort(np.argsort(rng.random((tiles, tiles)), 1), 1)
+        cases[head] = ps.blocks.from_mask(rank < rng.permutation(counts)[:, None], block)
     return ps.heads(cases)
 
 
@@ -73,6 +93,7 @@ def global_local(density: float, length: int, block: int) -> ps.Pattern:
     return ps.blocks.from_mask((abs(row - column) <= half) | (row < count) | (column < count), block)
 
 
+@cache
 def columns_and_window(density: float, length: int, heads: int) -> ps.Pattern:
     """Vertical-slash in miniature: single key columns, another set for each head, and a window."""
     rng = np.random.default_rng(11)
@@ -91,9 +112,10 @@ def grid(quick: bool = False) -> list[Case]:
     cells: list[Case] = []
 
     def add(
-        name: str, length: int, dim: int, pattern: ps.Pattern, *, heads=16, kv_heads=None, block=(128, 128), docs=None
-    ):
-        cells.append(Case(name, length, heads, kv_heads or heads, dim, block, pattern, 1, docs))
+        name: str, length: int, dim: int, pattern: ps.Pattern, *, heads=16, kv_heads=None, block=(128, 128), docs=None,
+        arms=(),
+    ):  # fmt: skip
+        cells.append(Case(name, length, heads, kv_heads or heads, dim, block, pattern, 1, docs, arms))
 
     for dim in (128, 64):
         for length in (8192, 32768):
@@ -112,6 +134,13 @@ def grid(quick: bool = False) -> list[Case]:
         add("random_0.10", 32768, dim, random(0.10, 32768, 16, 128, 8), block=(128, 8))
         add("random_0.10", 32768, dim, random(0.10, 32768, 16, 128, 1), block=(128, 1))
         add("columns_window_0.10", 32768, dim, columns_and_window(0.10, 32768, 16), block=(128, 1))
+        add("skewed_0.05", 32768, dim, skewed(0.05, 32768, 16, 128))
+        add("skewed_0.05_as_even", 32768, dim, skewed(0.05, 32768, 16, 128, even=True))
+        add("random_0.05", 131072, dim, random(0.05, 131072, 16, 128, 128))
+        add("local_0.05", 131072, dim, local(0.05, 131072, 128))
+    if not quick:
+        window = ps.causal & ps.window(4095, 0)
+        add("causal_window_4095", 1048576, 64, window, heads=8, arms=("ours", "hopper"))
     return cells
 
 

@@ -77,7 +77,7 @@ def run_case(case: Case, arms: list[str], repeats: int, dense_done: set[tuple]) 
     runs: dict[str, tuple] = {}
     for name in arms:
         shape = (case.length, case.dim, case.kv_heads, str(case.pattern) == "causal")
-        if name in DENSE and (name, shape) in dense_done:
+        if (name in DENSE and (name, shape) in dense_done) or name not in (case.arms or arms):
             continue
         try:
             run = ARMS[name](case, layout)
@@ -99,7 +99,7 @@ def run_case(case: Case, arms: list[str], repeats: int, dense_done: set[tuple]) 
         for run, times in runs.values():
             for kind, ms in _times(run, inputs_now).items():
                 times[kind].append(ms)
-    if "ours" in runs:
+    if "ours" in runs and not case.arms:
         runs["ours"][1]["plan"] = _plan_times(case, layout, repeats)
     rows = []
     shape = {

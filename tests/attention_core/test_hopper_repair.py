@@ -1,4 +1,4 @@
-"""The second look at what the Hopper programs mark, in Triton's interpreter: all of it and nothing else is computed."""
+"""The second look at what the Hopper programs mark: all of it and nothing else is computed."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from attention_core.kernels.triton.lists import TileLists
 
 HOPPER = "forward", "backward", "backward_adding"  # these no interpreter runs; their results are made up here
 SCALE = 0.25
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def _launch(program: Any, grid: int, *given: Any, **constants: Any) -> None:
@@ -30,21 +31,21 @@ def two_multiprocessors(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _inputs(heads: int, q_len: int) -> tuple[torch.Tensor, ...]:
     generator = torch.Generator().manual_seed(1)
-    return tuple(torch.randn(1, heads, q_len, 64, generator=generator).half() for _ in range(4))
+    return tuple(torch.randn(1, heads, q_len, 64, generator=generator).half().to(DEVICE) for _ in range(4))
 
 
 def _parts(lists: TileLists, heads: int) -> tuple[torch.Tensor, torch.Tensor]:
     rows = heads * lists.slots * lists.line_size
-    return torch.zeros(rows * 64), torch.zeros(rows)
+    return torch.zeros(rows * 64, device=DEVICE), torch.zeros(rows, device=DEVICE)
 
 
 def test_marked_rows_and_no_others_are_computed_again():
     heads, q_len = 17, 256  # 34 programs: more than one of the repair's looks after
     q, k, v, _ = _inputs(heads, q_len)
-    lists = plan(ps.lower(ps.parse("causal & window(200, 0)"), q_len=q_len, block=128)).by_query
+    lists = plan(ps.lower(ps.parse("causal & window(200, 0)"), q_len=q_len, block=128), device=DEVICE).by_query
     out, lse = portable.attention_forward(q, k, v, lists, SCALE)
     found, told = torch.full_like(out, 7.0), lse.clone()
-    marked = torch.zeros(heads, 2, dtype=torch.bool)
+    marked = torch.zeros(heads, 2, dtype=torch.bool, device=DEVICE)
     for head, tile, row in ((0, 0, 3), (5, 1, 200), (16, 0, 127), (16, 1, 128)):
         told[0, head, row] = torch.inf
         marked[head, tile] = True
@@ -63,17 +64,17 @@ def test_marked_rows_and_no_others_are_computed_again():
 def test_gradients_are_computed_again_if_the_flag_is_up(flag, deterministic):
     heads, q_len = 3, 200
     q, k, v, dout = _inputs(heads, q_len)
-    ready = plan(ps.lower(ps.parse("causal & window(90, 0)"), q_len=q_len, block=128))
+    ready = plan(ps.lower(ps.parse("causal & window(90, 0)"), q_len=q_len, block=128), device=DEVICE)
     by_query, by_key = ready.by_query, ready.by_key
     out, lse = portable.attention_forward(q, k, v, by_query, SCALE)
     exact = portable.attention_backward(q, k, v, out, lse, dout, None, by_query, by_key, SCALE)
     found = [torch.full_like(x, 7.0) for x in (q, k, v)]
-    sums = torch.zeros(0 if deterministic else heads * 256 * 2, 32)
+    sums = torch.zeros(0 if deterministic else heads * 256 * 2, 32, device=DEVICE)
     part_q, part_k = _parts(by_query, heads)[0], _parts(by_key, heads)[0]
+    state = torch.full((1,), flag, dtype=torch.int32, device=DEVICE)
     launch_backward._backward(
         by_query, by_key, SCALE, None, deterministic, (None, None), False, _launch, q, k, v, dout, out, lse, lse,
-        torch.empty_like(lse), torch.empty_like(lse), *found, torch.full((1,), flag, dtype=torch.int32), sums,
-        part_q, part_k, part_k.clone(),
+        torch.empty_like(lse), torch.empty_like(lse), *found, state, sums, part_q, part_k, part_k.clone(),
     )  # fmt: skip
     for name, mine, its in zip(("dq", "dk", "dv"), found, exact, strict=True):
         if flag:

@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import pattern_studio as ps
 from attention_core import Plan, block_sparse_attention, plan
+from attention_core.kernels.triton import launch
 from tests import strategies
 from tests.attention_core.inputs import gradients, normal, upstream
 
@@ -261,3 +262,10 @@ def test_what_it_cannot_serve_is_refused(shape, block, dtype, message):
     x = torch.zeros(shape, dtype=dtype, device=DEVICE)
     with pytest.raises(ps.StudioError, match=message):
         block_sparse_attention(x, x, x, ready, backend="triton")
+
+
+def test_no_keys_are_not_described_to_the_copy_engine(monkeypatch):
+    """Found on a card: a box over a tensor of length 0 is an error of Triton's."""
+    monkeypatch.setattr(launch, "_has_copy_engine", lambda device: True)
+    assert launch._box(torch.zeros(1, 2, 0, 64, dtype=torch.float16, device=DEVICE), 64, 64, 128) is None
+    assert launch._box(torch.zeros(1, 2, 9, 64, dtype=torch.float16, device=DEVICE), 64, 64, 128) is not None

@@ -79,12 +79,12 @@ def _has_copy_engine(device: torch.device) -> bool:
 
 
 def _box(x: Tensor, rows: int, width: int, granule: int) -> TensorDescriptor | None:
-    """A descriptor of `rows` x `width` boxes for the copy engine, or None where rows are gathered or unaligned.
+    """A descriptor of `rows` x `width` boxes for the copy engine, or None where rows are gathered, unaligned or none.
 
     Needs compute capability 9.0, 16-byte aligned starts and strides, and tiles of neighbouring rows.
     """
     aligned = x.data_ptr() % 16 == 0 and all(s * x.element_size() % 16 == 0 for s in x.stride()[:3])
-    if granule < rows or not aligned or not _has_copy_engine(x.device):
+    if granule < rows or not x.numel() or not aligned or not _has_copy_engine(x.device):
         return None
     return TensorDescriptor(x, list(x.shape), list(x.stride()), [1, 1, rows, width])
 
