@@ -58,6 +58,22 @@ def ceiling_of(values: dict[str, Any]) -> float:
     return spearman([row["loss_on_metrics_text"][name] for row in values["rows"]], losses_of(values))
 
 
+def loss_too(values: dict[str, Any]) -> dict[str, Any] | None:
+    """Where the target is not the loss: rho of the figures in `FIRST`, and of the strongest, with the loss itself.
+
+    `again` is rho of that loss with itself on the text of the metrics: near 0 it is noise, and nothing can predict it.
+    """
+    if values["target"] == "added":
+        return None
+    loss = [row["loss"]["added"] for row in values["rows"]]
+    rhos = {name: spearman(figure, loss) for name, figure in columns_of(values).items()}
+    strongest = max(rhos, key=lambda name: abs(rhos[name]))
+    return {
+        "rhos": {name: rhos[name] for name in (*FIRST, strongest) if name in rhos},
+        "again": spearman([row["loss_on_metrics_text"]["added"] for row in values["rows"]], loss),
+    }
+
+
 def halves(read: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """For each study: rho on a random half of its patterns, of the figure that the other halves of all choose.
 
@@ -110,6 +126,7 @@ def study(values: dict[str, Any]) -> dict[str, Any]:
         "patterns": len(rows),
         "loss_range": [min(loss), max(loss)],
         "ceiling": ceiling_of(values),
+        "loss_too": loss_too(values),
         "machine": values["machine"],
         "missing_in_some": left_out,
         "figures": found,
@@ -151,6 +168,17 @@ def to_markdown(date: str, studies: list[dict[str, Any]]) -> str:
             f"the metrics has rho {one['ceiling']:.3f}. The best figure of random halves of the patterns has on the "
             f"other halves rho {one['other_half']['mean']:.3f} (in one of ten below {one['other_half']['low']:.3f}); "
             f"it was {', '.join(f'{name} {times}x' for name, times in one['other_half']['chosen'].items())}.",
+        ]
+        if one["loss_too"]:
+            rhos = sorted(one["loss_too"]["rhos"].items(), key=lambda pair: -abs(pair[1]))
+            lines += [
+                "",
+                f"The target is the drift and not the loss. With the loss itself, `added`, rho is "
+                f"{', '.join(f'{name} {rho:+.3f}' for name, rho in rhos)} (the strongest of all first); that loss has "
+                f"rho {one['loss_too']['again']:+.3f} with itself on the text of the metrics: so few pairs measure "
+                "little of what a pattern does.",
+            ]
+        lines += [
             "",
             "| figure | rho | 95 % | beyond density | worst advice |",
             "|---|---|---|---|---|",

@@ -29,7 +29,7 @@ class Damage(StreamedMetric):
     the layer's heads of (1 - c_h)^8))^(1/8)`, w_l the layers' weights with sum 1. None where they are all 0.
 
     Source: ours. Chosen among power means on all-MiniLM-L6-v2 and SmolLM2-135M at 256 tokens, measured on
-    others; both rank correlations with the loss are in gallery/claims, from `python -m benchmarks.predictors`.
+    others; both rank correlations are in gallery/claims, from `python -m benchmarks.predictors`.
 
     Keys: `damage`; `weighted_damage` only where the layers' sensitivity is known.
 

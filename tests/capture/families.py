@@ -23,6 +23,8 @@ from transformers import (
     PreTrainedTokenizerFast,
     Qwen2Config,
     Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
 )
 
 SIZES: dict[str, Any] = {
@@ -44,6 +46,8 @@ FAMILIES: dict[str, tuple[Any, Any, bool, int, list[int]]] = {
     "llama": (LlamaForCausalLM, LlamaConfig(**SIZES, num_key_value_heads=2), True, 2, ALL),
     "mistral": (MistralForCausalLM, MistralConfig(**SIZES, num_key_value_heads=3, sliding_window=None), True, 3, ALL),
     "qwen2": (Qwen2ForCausalLM, Qwen2Config(**SIZES, num_key_value_heads=1), True, 1, ALL),
+    # With norms of its own on q and k.
+    "qwen3": (Qwen3ForCausalLM, Qwen3Config(**SIZES, num_key_value_heads=2, head_dim=8), True, 2, ALL),
     "gpt2": (GPT2LMHeadModel, GPT2Config(**GPT2), True, 6, ALL),
     "bert": (BertModel, BertConfig(**SIZES), False, 6, ALL),
     # Every third layer is global from layer 0 on, the others see a window of 16.

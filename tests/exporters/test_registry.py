@@ -10,7 +10,7 @@ import pytest
 import pattern_studio as ps
 from pattern_studio import exporters
 from pattern_studio.cli import main
-from pattern_studio.exporters import TARGETS, Fidelity, check, export, read, read_design, targets
+from pattern_studio.exporters import TARGETS, Fidelity, check, doctor, export, read, read_design, targets
 from tests.exporters.native import SAMPLE, sample
 
 FOLDER = Path(exporters.__file__).parent
@@ -95,8 +95,27 @@ def test_files_have_their_kind(name):
     assert isinstance(file.content, bytes if file.suffix in (".npz", ".safetensors") else str)
     assert file.data == (file.content if isinstance(file.content, bytes) else file.content.encode())
     if file.suffix == ".py":
-        compile(file.content, name, "exec")
+        tree = compile(file.content, name, "exec", ast.PyCF_ONLY_AST)
+        imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+        imported |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+        assert not {(module or "").split(".")[0] for module in imported} & {"pattern_studio", "attention_core"}
     assert export(pattern, problem, 128, to=name, allow="cover").data == file.data, "equal input gives equal bytes"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_heads_that_differ_are_held_or_refused_and_split(name):
+    pattern = ps.parse("heads({0: causal & window(6, 0), 1: causal & window(20, 0), 2: causal & window(6, 0)})")
+    problem = ps.Problem(128, heads=3)
+    fidelity = check(pattern, problem, 128, to=name)
+    if name in ("natten", "flashinfer_bsr", "magi_attention"):  # one pattern for all heads
+        assert "one pattern for all heads, and this one has 2: export each head's pattern" in fidelity.reason
+        with pytest.raises(ps.StudioError, match="one pattern for all heads"):
+            export(pattern, problem, 128, to=name, allow="cover")
+        found = doctor(pattern, problem, 128, name)
+        assert [case.heads for case in found.cases] == [(0, 2), (1,)]
+        assert [file.fidelity.kind for file in found.export()] == ["exact", "exact"]
+    else:
+        assert fidelity.kind in ("exact", "cover")
 
 
 @pytest.mark.parametrize("name", NAMES)

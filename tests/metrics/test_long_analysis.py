@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from unittest import mock
 
 import pattern_studio as ps
@@ -25,3 +26,14 @@ def test_the_file(tmp_path):
     assert values["block_mass"]["shape"] == [2, 5, 5]
     assert 0 < values["rows"][0]["host_peak_mb"] < 8000
     assert {"kind", "cpu", "torch", "date"} <= set(values["machine"])
+
+
+def test_the_kept_run_at_32_thousand_tokens_fits_in_two_gigabytes():
+    """Measured, beside what test_memory.py expects from shorter ones."""
+    results = Path(__file__).parents[2] / "benchmarks" / "results"
+    kept = json.loads(sorted(results.glob("*-long-analysis-cpu.json"))[-1].read_text("utf-8"))
+    assert (kept["tokens"], kept["heads"], kept["head_dim"]) == (32768, 8, 64)
+    assert set(kept["metrics"]) == {"recall", "output_error", "oracle"}
+    for row in (kept["block_mass"], *kept["rows"]):
+        assert 0 < row["host_peak_mb"] < 2000
+    assert kept["machine"]["threads"] <= 2

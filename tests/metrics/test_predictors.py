@@ -193,6 +193,8 @@ def test_the_table_is_made_from_the_files():
     kept = json.loads(path.read_text("utf-8"))
     for one, again in zip(kept, map(study, read), strict=True):
         assert one["patterns"] == again["patterns"] >= 30
+        assert one["loss_too"] == again["loss_too"]
+        assert (one["loss_too"] is None) == (one["target"] == "added")
         for mine, theirs in zip(one["figures"], again["figures"], strict=True):
             assert mine["figure"] == theirs["figure"]
             assert mine["rho"] == pytest.approx(theirs["rho"], abs=1e-6)
