@@ -38,7 +38,7 @@ from .cases import Case, as_full, global_local, local, random
 from .hopper_cells import CELLS, adding, claiming, errors, limit
 
 # What is changed of the default forward, and of the backward that adds dQ up; an empty change is the default.
-FORWARD: dict[str, dict] = {"": {}, "by stride": {"claimed_from": 1 << 30}, "claimed": {"claimed_from": 0}}
+FORWARD: dict[str, dict] = {"": {}, "by stride": {"claimed_from": 1 << 30}}
 BACKWARD: dict[str, dict] = {"": {}}
 BACKWARD_64: dict[str, dict] = {"V in memory": {"v_in_registers": False}}
 # Case, length, keys of a block; most telling first.

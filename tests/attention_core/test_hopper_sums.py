@@ -2,35 +2,50 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import numpy as np
+import pytest
+import torch
 
-from .ptx import Memory, Program
+from attention_core.kernels.hopper.backward_adding import finish_queries
 
-PART = 4096
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def test_a_part_is_read_in_the_order_in_which_128_threads_hold_it():
-    """Thread t of a warpgroup has of rows t // 32 * 16 + t % 32 // 4 and 8 below the columns 8 i + t % 4 * 2 and next.
+def in_memory(dq: torch.Tensor) -> torch.Tensor:
+    """dq [batch * heads, rows, dim], rows whole parts of 64, in the order that 128 threads hold a part [64, 64] in.
 
-    So the PTX manual has it (fragment D of wgmma m64nNk16). For either row and two neighbouring i a thread stores
-    4 numbers, beside those of its neighbours. The compiled place of each number is executed and compared.
+    Thread t of a warpgroup holds of rows t // 32 * 16 + t % 32 // 4 and 8 below the columns 8 i + t % 4 * 2 and the
+    next (PTX manual, fragment D of wgmma m64nNk16). For either row and two neighbouring i it stores 4 numbers.
     """
-    rows, columns = np.full(PART, -1, np.int32), np.full(PART, -1, np.int32)
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    command = [sys.executable, "-m", "tests.attention_core.compile_sums"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    assert done.returncode == 0, done.stderr
-    memory = Memory([rows, columns])
-    Program(done.stdout).run(memory, [*memory.addresses, 0, 0], threads=128)
-
-    thread = np.arange(128)
+    heads, rows, dim = dq.shape
+    parts = dq.view(heads, rows // 64, 64, dim // 64, 64).transpose(2, 3).reshape(-1, 64, 64)
+    memory = torch.empty(len(parts), 8, 128, 4)
+    thread = torch.arange(128)
     for below in range(2):
         for pair in range(4):
+            row = thread // 32 * 16 + thread % 32 // 4 + 8 * below
             for n in range(4):
-                at = (below * 4 + pair) * 512 + thread * 4 + n
-                assert (rows[at] == thread // 32 * 16 + thread % 32 // 4 + 8 * below).all()
-                assert (columns[at] == 8 * (2 * pair + n // 2) + thread % 4 * 2 + n % 2).all()
+                column = 8 * (2 * pair + n // 2) + thread % 4 * 2 + n % 2
+                memory[:, below * 4 + pair, :, n] = parts[:, row, column]
+    return memory.flatten()
+
+
+@pytest.mark.parametrize(("dim", "q_len"), [(64, 128), (128, 64), (128, 100)])
+def test_sums_come_back_as_rows(dim, q_len):
+    whole = (q_len + 63) // 64 * 64
+    dq = torch.randn(3, whole, dim)
+    found = torch.full((3, q_len, dim), torch.nan, dtype=torch.float16, device=DEVICE)
+    flag = torch.zeros(1, dtype=torch.int32, device=DEVICE)
+    finish_queries[(3 * whole // 64 * (dim // 64),)](in_memory(dq).to(DEVICE), found, flag, 0.5, q_len, D=dim)
+    assert torch.equal(found.cpu(), (dq[:, :q_len] * 0.5).half())
+    assert not flag
+
+
+def test_a_sum_that_is_not_finite_raises_the_flag():
+    dq = torch.zeros(1, 64, 64)
+    dq[0, 5, 7] = torch.inf
+    flag = torch.zeros(1, dtype=torch.int32, device=DEVICE)
+    found = torch.empty(1, 64, 64, dtype=torch.float16, device=DEVICE)
+    with np.errstate(invalid="ignore"):  # 0 times infinity, by the interpreter's numpy
+        finish_queries[(1,)](in_memory(dq).to(DEVICE), found, flag, 1.0, 64, D=64)
+    assert flag

@@ -19,7 +19,7 @@ from attention_core.kernels import launcher
 CALLS = {  # programs of each
     "work_table": 2,
     "hopper": 3,
-    "hopper_backward": 9,
+    "hopper_backward": 10,
     "hopper_dropout": 3,
     "hopper_backward_dropout": 11,
     "portable_boxes": 1,

@@ -7,8 +7,8 @@ while tiles of Q and dO stream through rings; dK and dV are summed in registers,
 
 What is new is dQ = dS K. It needs the keys of both consumers, so dS' goes through shared memory (two buffers,
 one meeting of the consumers a tile), each consumer multiplies one half of the tile's rows or columns, and adds
-that to a float32 sum in global memory (sums.py). backward.py computes S and dP twice instead, and its results are
-bitwise repeatable. Sums of 64 x 64 keep the registers of both consumers under their limit.
+that to a float32 sum in global memory. backward.py computes S and dP twice instead, and its results are bitwise
+repeatable. Sums of 64 x 64 keep the registers of both consumers under their limit.
 
 The sums stand in the order of the registers that hold them (`in_register_order`): 4 neighbouring numbers a thread,
 512 bytes a warp. So they pass shared memory without bank conflicts on their way to the copy engine.
@@ -16,6 +16,8 @@ The sums stand in the order of the registers that hold them (`in_register_order`
 
 # ruff: noqa: N803 - upper-case arguments are compile-time constants, as is the custom in Triton
 
+import triton
+import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
@@ -32,13 +34,12 @@ from .gluon_api import box_add, box_load, thread_barrier, view
 from .masks import allowed_pairs, mask_ahead
 from .outputs import clear, leave, raise_flag
 from .ring import meet, next_slot
-from .sums import ENTRIES, FLAG, PART, STATE, await_count, chunks_of, fence_proxies, report_worked, tend
 
 
 @gluon.jit
-def _produce(boxes, rings, numbers, bars, posts, masked_units, full_units, lse2, delta, items, counts, state, places,
-             q_len, kv_heads, kv_ratio, BUFFERS: gl.constexpr, SLOTS: gl.constexpr, N: gl.constexpr,
-             GRANULE: gl.constexpr, STEPS: gl.constexpr, D: gl.constexpr):  # fmt: skip
+def _produce(boxes, rings, numbers, bars, posts, masked_units, full_units, lse2, delta, items, counts, counter, q_len,
+             kv_heads, kv_ratio, BUFFERS: gl.constexpr, SLOTS: gl.constexpr, N: gl.constexpr, GRANULE: gl.constexpr,
+             STEPS: gl.constexpr, D: gl.constexpr):  # fmt: skip
     k_box, v_box, q_box, do_box = boxes
     k_ring, v_ring, q_ring, do_ring = rings
     lse_ring, delta_ring = numbers
@@ -49,23 +50,17 @@ def _produce(boxes, rings, numbers, bars, posts, masked_units, full_units, lse2,
     slot = 0
     phase = 0
     post_phase = 0
-    zeroed = -1  # places up to this one are
-    chunks = chunks_of(q_len, kv_ratio, D)
     busy = gl.load(counts)
-    turn = claim(state + ENTRIES, 0, True)
+    turn = claim(counter, 0, True)
     while turn < busy:
         post_phase = post(posts, post_phase, turn)
+        following = -1
         item = items + turn * (4 + 4 * kv_ratio)
         batch = gl.load(item)
         kv_head = gl.load(item + 1)
         first = gl.load(item + 2)
         load_own((k_box, v_box), (k_ring, v_ring), own_full, own_free, batch, kv_head, first, own_slot, own_phase, D)
         own_slot, own_phase = next_slot(own_slot, own_phase, BUFFERS)
-        place = batch * kv_heads + kv_head
-        if place > zeroed:
-            await_count(state + STATE + 2 * place, chunks)
-            fence_proxies()
-            zeroed = place
         for member in range(0, kv_ratio):
             tiles = item + 4 + member * 4
             masked_begin, masked, full_begin, full = steps_of(tiles, STEPS)
@@ -92,7 +87,9 @@ def _produce(boxes, rings, numbers, bars, posts, masked_units, full_units, lse2,
                 mbarrier.arrive(x_full.index(slot))
                 mbarrier.arrive(y_full.index(slot))
                 slot, phase = next_slot(slot, phase, SLOTS)
-        turn = claim(state + ENTRIES, turn, True)
+                if following < 0:
+                    following = claim(counter, turn, True)  # while the consumers have something to do
+        turn = following
     post(posts, post_phase, -1)
 
 
@@ -210,10 +207,8 @@ def _consume(
     SLOTS: gl.constexpr, N: gl.constexpr, GRANULE: gl.constexpr, STEPS: gl.constexpr, D: gl.constexpr,
     BLOCK_Q: gl.constexpr, BLOCK_K: gl.constexpr, HAS_BITS: gl.constexpr, MASKED: gl.constexpr, SPLIT: gl.constexpr,
 ):  # fmt: skip
-    (out_boxes, rings, numbers, own_boxed, bars, posts, extra, k_panels, walked, full_units, results, tended, items,
-     counts, scale2, scale, kv_len, q_len, kv_heads, kv_ratio) = common  # fmt: skip
-    sums, dq_out, state, each, places = tended
-    flag = state + FLAG
+    (out_boxes, rings, numbers, own_boxed, bars, posts, extra, k_panels, walked, full_units, results, items, counts,
+     scale2, scale, kv_len, q_len, kv_heads, kv_ratio, flag) = common  # fmt: skip
     k_box, v_box = out_boxes
     k_ring, v_ring, q_ring, do_ring = rings
     lse_ring, delta_ring = numbers
@@ -226,13 +221,13 @@ def _consume(
     S: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 64, 16])
     O: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, D, 16])  # noqa: E741
     A: gl.constexpr = gl.DotOperandLayout(0, O, 2)
+    begun = 0
     own_slot = 0
     own_phase = 0
     slot = 0
     phase = 0
     parity = 0
     last = 0
-    place = -1
     turn, post_phase = posted(posts, 0)
     while turn >= 0:
         item = items + turn * (4 + 4 * kv_ratio)
@@ -241,13 +236,10 @@ def _consume(
         first = gl.load(item + 2) + GROUP * 64
         mine = own_slot * 2 + GROUP
         tma.store_wait(0)
-        mbarrier.arrive(own_free.index(last), pred=place >= 0)  # the previous gradients have left their buffers
+        mbarrier.arrive(own_free.index(last), pred=begun > 0)  # the previous gradients have left their buffers
         # Both halves of K are read for dQ.
         mbarrier.wait(own_full.index(own_slot * 2), own_phase)
         mbarrier.wait(own_full.index(own_slot * 2 + 1), own_phase)
-        # By now the additions of the previous keys are in memory, or nearly.
-        report_worked(state, gl.maximum(place, 0), place >= 0)
-        place = batch * kv_heads + kv_head
         K: gl.constexpr = gl.DotOperandLayout(0, S, 2)
         v_left = v_ring.index(mine).load(K) if V_IN_REGISTERS else v_ring.index(mine)
         own = (k_ring.index(mine), v_left, k_panels, own_slot * 2)
@@ -273,6 +265,7 @@ def _consume(
                     BLOCK_Q, BLOCK_K, HAS_BITS, S, A)  # fmt: skip
                 slot, phase = next_slot(slot, phase, SLOTS)
                 parity = parity ^ 1
+        begun = 1
         last = mine
         own_slot, own_phase = next_slot(own_slot, own_phase, BUFFERS)
         # dK leaves through the buffer of K, which the other consumer may still multiply.
@@ -283,7 +276,7 @@ def _consume(
         leave(dk * scale, k_ring, mine, k_box, k_boxed, k_parts, item, first, scratch, kv_len, GROUP, D, SPLIT, O)
         leave(dv, v_ring, mine, v_box, v_boxed, v_parts, item, first, scratch, kv_len, GROUP, D, SPLIT, O)
         turn, post_phase = posted(posts, post_phase)
-    report_worked(state, gl.maximum(place, 0), place >= 0)
+    tma.store_wait(0)
 
     # Keys without tiles come last in the table.
     for turn in range(gl.load(counts) + gl.program_id(0), gl.load(counts + 1), gl.num_programs(0)):
@@ -291,22 +284,21 @@ def _consume(
         base = (gl.load(item) * kv_heads + gl.load(item + 1)).to(gl.int64) * kv_len
         clear(dk_out, base, gl.load(item + 2) + GROUP * 64, kv_len, D, O)
         clear(dv_out, base, gl.load(item + 2) + GROUP * 64, kv_len, D, O)
-    tend(sums, dq_out, state, each, places, kv_ratio, q_len, scale, D, 4, PART)
 
 
-@gluon.jit(do_not_specialize=["kv_len", "q_len", "kv_heads", "kv_ratio", "places"])
+@gluon.jit(do_not_specialize=["kv_len", "q_len", "kv_heads", "kv_ratio"])
 def backward_adding(
-    k_box, v_box, q_box, do_box, dk_box, dv_box, sum_box, sums, dq_out, dk_out, dv_out, k_parts, v_parts, lse2, delta,
-    state, full_units, masked_units, low, high, bits, masks, items, counts, each, scale2, scale, kv_len, q_len,
-    kv_heads, kv_ratio, places,
+    k_box, v_box, q_box, do_box, dk_box, dv_box, sum_box, dk_out, dv_out, k_parts, v_parts, lse2, delta,
+    flag, counter, full_units, masked_units, low, high, bits, masks, items, counts, scale2, scale, kv_len, q_len,
+    kv_heads, kv_ratio,
     D: gl.constexpr, N: gl.constexpr, GRANULE: gl.constexpr, STEPS: gl.constexpr, BLOCK_Q: gl.constexpr,
     BLOCK_K: gl.constexpr, HAS_BITS: gl.constexpr, MASKED: gl.constexpr, SPLIT: gl.constexpr,
     BUFFERS: gl.constexpr, SLOTS: gl.constexpr, V_IN_REGISTERS: gl.constexpr,
     CONSUMER_REGISTERS: gl.constexpr, PRODUCER_REGISTERS: gl.constexpr,
 ):  # fmt: skip
-    """dQ, dK and dV. `sums`, float32 [parts * 128, 32], is that of `sum_box`; `state` is 0, as sums.py has it.
+    """dK and dV of every key, and dQ without the scale added to the float32 [parts * 128, 32] of `sum_box`.
 
-    V_IN_REGISTERS: V is held there as the left operand of dP.
+    `counter` is 0 at first. V_IN_REGISTERS: V is held there as the left operand of dP.
     Grid: [multiprocessors]. GRANULE >= N, a power of two; N * D is 8192.
     """
     half: gl.constexpr = k_box.dtype
@@ -345,11 +337,10 @@ def backward_adding(
     bars = (own_full, own_free, x_full, x_free, y_full, y_free)
     extra = (ds_ring, stage, sum_box)
     posts = new_post()
-    tended = (sums, dq_out, state, each, places)
     common = ((dk_box, dv_box), (k_ring, v_ring, q_ring, do_ring), (lse_ring, delta_ring), (k_boxed, v_boxed), bars,
               posts, extra, k_panels, (masked_units, low, high, bits, masks), full_units,
-              (dk_out, dv_out, k_parts, v_parts), tended, items, counts, scale2, scale, kv_len, q_len, kv_heads,
-              kv_ratio)  # fmt: skip
+              (dk_out, dv_out, k_parts, v_parts), items, counts, scale2, scale, kv_len, q_len, kv_heads, kv_ratio,
+              flag)  # fmt: skip
     gl.warp_specialize(
         [
             (_consume, (common, V_IN_REGISTERS, 0, BUFFERS, SLOTS, N, GRANULE, STEPS, D, BLOCK_Q, BLOCK_K,
@@ -357,10 +348,28 @@ def backward_adding(
             (_consume, (common, V_IN_REGISTERS, 1, BUFFERS, SLOTS, N, GRANULE, STEPS, D, BLOCK_Q, BLOCK_K,
                         HAS_BITS, MASKED, SPLIT)),
             (_produce, ((k_box, v_box, q_box, do_box), (k_boxed, v_boxed, q_boxed, do_boxed), (lse_tiles, delta_tiles),
-                        bars, posts, masked_units, full_units, lse2, delta, items, counts, state, places, q_len,
-                        kv_heads, kv_ratio, BUFFERS, SLOTS, N, GRANULE, STEPS, D)),
-            (tend, (sums, dq_out, state, each, places, kv_ratio, q_len, scale, D, 2, 256)),
+                        bars, posts, masked_units, full_units, lse2, delta, items, counts, counter, q_len, kv_heads,
+                        kv_ratio, BUFFERS, SLOTS, N, GRANULE, STEPS, D)),
         ],
-        [4, 1, 2],
-        [CONSUMER_REGISTERS, PRODUCER_REGISTERS, PRODUCER_REGISTERS],
+        [4, 1],
+        [CONSUMER_REGISTERS, PRODUCER_REGISTERS],
     )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["q_len"])
+def finish_queries(SUMS, DQ, FLAG, scale, q_len, D: tl.constexpr):
+    """dq [batch * heads, q_len, D] = sums * scale in its dtype; a sum that is not finite raises the flag.
+
+    Grid: [parts]. A part is 64 rows of 64 columns, in the order of `_in_register_order`; a head has whole parts.
+    """
+    PANELS: tl.constexpr = D // 64
+    part = tl.program_id(0).to(tl.int64)
+    x = tl.load(SUMS + part * 4096 + tl.arange(0, 4096))
+    x = tl.permute(tl.reshape(x, [2, 4, 4, 8, 4, 2, 2]), [2, 0, 3, 1, 5, 4, 6])
+    x = tl.reshape(x, [64, 64])
+    parts = (q_len + 63) // 64 * PANELS
+    row = part % parts // PANELS * 64 + tl.arange(0, 64)
+    at = (part // parts * q_len + row)[:, None] * D + (part % PANELS * 64 + tl.arange(0, 64))[None, :]
+    tl.store(DQ + at, (x * scale).to(DQ.dtype.element_ty), mask=(row < q_len)[:, None])
+    if tl.sum(tl.sum(x * 0.0, 1), 0) != 0:  # 0 times what is not finite is NaN
+        tl.store(FLAG, 1)

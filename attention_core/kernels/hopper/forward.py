@@ -55,6 +55,7 @@ def _produce(boxes, rings, bars, posts, masked_units, full_units, items, counts,
     turn = claim(counter, gl.program_id(0) - gl.num_programs(0), CLAIMED)
     while turn < busy:
         post_phase = post(posts, post_phase, turn)
+        following = turn
         # Loaded here, not carried around the loop: Triton 3.6 drops the update of a prefetched load (a hang).
         item = items + turn * ITEM
         batch = gl.load(item)
@@ -82,6 +83,8 @@ def _produce(boxes, rings, bars, posts, masked_units, full_units, items, counts,
                     load_tile(k_box, batch, kv_head, full_units, full_begin + j - masked, k_full.index(k_slot), k_ring,
                                k_slot, N, GRANULE, D)  # fmt: skip
                 k_slot, k_phase = next_slot(k_slot, k_phase, K_SLOTS)
+            if j == 0:
+                following = claim(counter, turn, CLAIMED)  # while the consumers have something to do
             if j > 0:
                 mbarrier.wait(v_free.index(v_slot), v_phase ^ 1)
                 mbarrier.expect(v_full.index(v_slot), N * BYTES)
@@ -92,7 +95,7 @@ def _produce(boxes, rings, bars, posts, masked_units, full_units, items, counts,
                     load_tile(v_box, batch, kv_head, full_units, full_begin + j - 1 - masked, v_full.index(v_slot),
                                v_ring, v_slot, N, GRANULE, D)  # fmt: skip
                 v_slot, v_phase = next_slot(v_slot, v_phase, V_SLOTS)
-        turn = claim(counter, turn, CLAIMED)
+        turn = following
     post(posts, post_phase, -1)
 
 

@@ -16,11 +16,10 @@ from ..launcher import Launcher, launched, scratch
 from ..triton.backward_query import prepare
 from ..triton.lists import TileLists
 from .backward import backward
-from .backward_adding import backward_adding
+from .backward_adding import backward_adding, finish_queries
 from .launch import LOG2E, box, boxable, multiprocessors
 from .repair import repair_key, repair_parts, repair_query
 from .schedule import Work, work_of
-from .sums import STATE
 from .words import words_of
 
 SUMMED = NVMMASharedLayout(128, 32, 2)
@@ -107,16 +106,17 @@ def attention_backward(
         return dq.zero_(), dk.zero_(), dv.zero_()
     deterministic = deterministic or dropout is not None or not adds(dim, by_key)
     p, seed = drawn(dropout)
-    whole = 0 if deterministic else batch * heads * triton.cdiv(q_len, 64) * 64 * dim  # whole parts of 64 rows
-    sums = scratch(whole, device).view(-1, 32)
-    state = torch.zeros(STATE.value + 2 * batch * kv_heads, dtype=torch.int32, device=device)  # begins with the flag
+    whole = batch * heads * triton.cdiv(q_len, 64) * 64 * dim  # whole parts of 64 rows
+    zeros = torch.zeros(32 + (0 if deterministic else whole), dtype=torch.float32, device=device)
+    flag, counter = zeros[:2].view(torch.int32).split(1)
+    sums = scratch(0, device) if deterministic else zeros[32:].view(-1, 32)
     rows = batch * heads * by_query.slots * by_query.line_size
     key_rows = batch * kv_heads * by_key.slots * by_key.line_size
     launched(
         by_query, ("hopper backward", by_key, scale, p, deterministic, shapes, dlse is None),
         (boxable(q), boxable(k), boxable(v), boxable(dout), out, lse, lse if dlse is None else dlse.contiguous(),
          *seed),
-        (torch.empty_like(lse), torch.empty_like(lse), dq, dk, dv, state, sums, scratch(rows * dim, device),
+        (torch.empty_like(lse), torch.empty_like(lse), dq, dk, dv, flag, counter, sums, scratch(rows * dim, device),
          scratch(key_rows * dim, device), scratch(key_rows * dim, device)),
         partial(_backward, by_query, by_key, scale, p, deterministic, shapes, dlse is not None),
     )  # fmt: skip
@@ -129,8 +129,7 @@ def _backward(
     q: Tensor, k: Tensor, v: Tensor, dout: Tensor, out: Tensor, lse: Tensor, dlse: Tensor, *rest: Tensor,
 ) -> None:  # fmt: skip
     """The programs of one call; those of a repair end at once unless one before them has raised the flag."""
-    *seed, lse2, delta, dq, dk, dv, state, sums, part_q, part_k, part_v = rest
-    flag = state
+    *seed, lse2, delta, dq, dk, dv, flag, counter, sums, part_q, part_k, part_v = rest
     (batch, heads, q_len, dim), (kv_heads, kv_len) = q.shape, k.shape[1:3]
     ratio, rows, drop = heads // kv_heads, (lse2, delta, flag), as_arguments(p, seed)
     launch(
@@ -149,7 +148,11 @@ def _backward(
         merges = ((by_query, part_q, dq, q_len, heads, 1), *merges)
     else:
         shape = shapes[1] or adding_shape(dim)
-        _add(launch, by_key, shape, (k, v, q, dout), (sums, dq, dk, dv), (part_k, part_v), rows, scale)
+        _add(launch, by_key, shape, (k, v, q, dout), (dk, dv, sums), (part_k, part_v), (*rows, counter), scale)
+        launch(
+            finish_queries, batch * heads * triton.cdiv(q_len, 64) * (dim // 64),
+            sums, dq, flag, scale, q_len, D=dim, num_warps=4,
+        )  # fmt: skip
     for merge in merges:
         _merge(launch, *merge, None)
     strides = (*q.stride()[:3], *k.stride()[:3], *v.stride()[:3], *dout.stride()[:3])
@@ -205,14 +208,14 @@ def _add(
     lists: TileLists,
     shape: Shape,
     inputs: tuple[Tensor, Tensor, Tensor, Tensor],
-    outputs: tuple[Tensor, Tensor, Tensor, Tensor],
+    outputs: tuple[Tensor, Tensor, Tensor],
     parts: tuple[Tensor, Tensor],
-    rows: tuple[Tensor, Tensor, Tensor],
+    rows: tuple[Tensor, Tensor, Tensor, Tensor],
     scale: float,
 ) -> None:
-    """The program of backward_adding.py: dK and dV of the keys that stay, and dQ by way of its sums."""
+    """The program of backward_adding.py: dK and dV of the keys that stay, and the sums of dQ."""
     k, _, q, _ = inputs
-    sums, dq, dk, dv = outputs
+    dk, dv, sums = outputs
     (batch, kv_heads, kv_len, dim), (heads, q_len) = k.shape, q.shape[1:3]
     work = work_of(lists, batch, kv_heads, heads // kv_heads)
     n = shape.rows
@@ -220,9 +223,9 @@ def _add(
         backward_adding, min(multiprocessors(q.device), len(work.items)),
         *(box(x, 64, dim) for x in inputs[:2]), *(box(x, n, dim) for x in inputs[2:]), box(dk, 64, dim),
         box(dv, 64, dim), TensorDescriptor(sums, list(sums.shape), list(sums.stride()), [128, 32], SUMMED),
-        sums, dq, dk, dv, *parts, *rows,
-        *_walked(lists, work, n, by_key=True), work.each, scale * LOG2E, scale, kv_len, q_len, kv_heads,
-        heads // kv_heads, batch * kv_heads, **_built(lists, shape, dim), V_IN_REGISTERS=shape.v_in_registers,
+        dk, dv, *parts, *rows,
+        *_walked(lists, work, n, by_key=True), scale * LOG2E, scale, kv_len, q_len, kv_heads, heads // kv_heads,
+        **_built(lists, shape, dim), V_IN_REGISTERS=shape.v_in_registers,
     )  # fmt: skip
 
 

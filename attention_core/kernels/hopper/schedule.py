@@ -37,13 +37,11 @@ class Work:
     -1; then, for each member, first masked tile, masked tiles, first full tile, full tiles. counts int32
     [2]: how many entries have tiles, and how many are in use; those without tiles come after those with,
     unused ones last. For lists by queries a head is a query head and has one member, itself; for lists by
-    keys it is a key head, whose members are the query heads that read it, and rows are keys. each int32
-    [batch * heads]: how many entries with tiles each head has.
+    keys it is a key head, whose members are the query heads that read it, and rows are keys.
     """
 
     items: Tensor
     counts: Tensor
-    each: Tensor
 
 
 def work_of(lists: TileLists, batch: int, heads: int, members: int = 1) -> Work:
@@ -60,27 +58,24 @@ def _work(lists: TileLists, batch: int, heads: int, members: int) -> Work:
     counts = torch.empty(2, dtype=torch.int32, device=device)
     cost = torch.empty(entries, dtype=torch.int32, device=device)
     totals = torch.zeros(2, dtype=torch.int64, device=device)
-    each = torch.zeros(batch * heads, dtype=torch.int32, device=device)
     sizes = batch, heads, lists.jobs.shape[1], lists.lines, lists.slots, members
     groups = lists.groups
     launched(
         _KEPT, (sizes, lists.line_size, groups), (lists.full_ptr, lists.masked_ptr, lists.jobs, lists.head_group),
-        (cost, totals, items, counts, each), partial(_launch, sizes, lists.line_size, dict(groups)),
+        (cost, totals, items, counts), partial(_launch, sizes, lists.line_size, dict(groups)),
     )  # fmt: skip
-    return Work(items, counts, each)
+    return Work(items, counts)
 
 
 def _launch(
     sizes: tuple[int, ...], line_size: int, groups: dict[str, bool], launch: Launcher, full_ptr: Tensor,
     masked_ptr: Tensor, jobs: Tensor, head_group: Tensor, cost: Tensor, totals: Tensor, items: Tensor, counts: Tensor,
-    each: Tensor,
 ) -> None:  # fmt: skip
     batch, heads, n_jobs, lines, slots, members = sizes
     entries, lists = len(cost), (full_ptr, masked_ptr, jobs, head_group)
     launch(
-        weigh, triton.cdiv(entries, 128), *lists, cost, totals, each, entries, heads, n_jobs, lines, members,
-        ROW_TILES=line_size // ROWS.value, N=128, **groups,
-    )  # fmt: skip
+        weigh, triton.cdiv(entries, 128), *lists, cost, totals, entries, heads, n_jobs, lines, members, N=128, **groups
+    )
     launch(
         arrange, triton.cdiv(entries, 16), *lists, cost, totals, items, counts, entries, batch * heads, heads, n_jobs,
         lines, slots, members, LINE=line_size, ROW_TILES=line_size // ROWS.value, N=16,
@@ -110,13 +105,13 @@ def _tiles(full_ptr, masked_ptr, head_group, batch, head, all_heads, lines, line
 
 
 @triton.jit(do_not_specialize=["entries", "heads", "n_jobs", "lines", "members"])
-def weigh(full_ptr, masked_ptr, jobs, head_group, cost, totals, each, entries, heads, n_jobs, lines, members,
-          ROW_TILES: tl.constexpr, N: tl.constexpr, SHARED: tl.constexpr, BY_BATCH: tl.constexpr):  # fmt: skip
-    """Cost of N entries in quarters, -1 of what is unused; added to totals: all costs, entries with tiles; and each."""
+def weigh(full_ptr, masked_ptr, jobs, head_group, cost, totals, entries, heads, n_jobs, lines, members,
+          N: tl.constexpr, SHARED: tl.constexpr, BY_BATCH: tl.constexpr):  # fmt: skip
+    """Cost of N entries in quarters, -1 of what is unused; added to totals: all costs, entries with tiles."""
     entry = tl.program_id(0) * N + tl.arange(0, N)
     there = entry < entries
     entry = tl.where(there, entry, 0)
-    place, batch, first_head, line, part, parts, _ = _entry(
+    _, batch, first_head, line, part, parts, _ = _entry(
         entry, jobs, head_group, heads, n_jobs, members, SHARED, BY_BATCH
     )
     quarters = tl.zeros([N], tl.int32)
@@ -128,7 +123,6 @@ def weigh(full_ptr, masked_ptr, jobs, head_group, cost, totals, each, entries, h
     quarters = tl.where(there & (line >= 0), quarters, 0)
     tl.atomic_add(totals, tl.sum(quarters.to(tl.int64), 0))
     tl.atomic_add(totals + 1, tl.sum((quarters > 0).to(tl.int64), 0))
-    tl.atomic_add(each + place, ROW_TILES, mask=quarters > 0)
 
 
 @triton.jit
