@@ -2,8 +2,9 @@
 
 Content scores and the gate at 32,768 tokens on a GPU: the score with its top-k, the plan made of the mask, and the
 forward pass over it. q, k and v are normal numbers: time does not depend on what is chosen, only on how much. Writes
-benchmarks/results/<date>-selection-time-<device>.json. Medians of repeated calls between two
-synchronisations; beside them how many launches a call makes, by torch's profiler.
+benchmarks/results/<date>-selection-time-<device>.json. Medians of repeated calls between two synchronisations, what
+Python takes included; beside them, by torch's profiler, how many launches a call makes and how long the card is busy
+with them, which is what a call adds where the card has work queued. A way that fails is noted and the others go on.
 """
 
 from __future__ import annotations
@@ -40,15 +41,16 @@ def median_ms(work: Callable[[], Any], device: torch.device, repeats: int) -> fl
     return float(np.median(times[2:]))
 
 
-def launches(work: Callable[[], Any], device: torch.device) -> int | None:
-    """Programs, copies and fills that a call starts on the card; None on a CPU, which launches nothing."""
+def launches(work: Callable[[], Any], device: torch.device) -> tuple[int, float] | tuple[None, None]:
+    """Programs, copies and fills that a call starts on the card, and their milliseconds added up; None on a CPU."""
     if device.type != "cuda":
-        return None
+        return None, None
     kinds = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
     with torch.profiler.profile(activities=kinds) as seen:
         work()
         torch.cuda.synchronize(device)
-    return sum(str(event.device_type).endswith("CUDA") for event in seen.events() or ())
+    started = [event for event in seen.events() or () if str(event.device_type).endswith("CUDA")]
+    return len(started), sum(event.time_range.elapsed_us() for event in started) / 1e3
 
 
 def measured(
@@ -70,20 +72,26 @@ def measured(
 
     mask = choose()
     plan = planned(mask)
-    chosen = median_ms(choose, q.device, repeats)
-    made = median_ms(lambda: planned(mask), q.device, repeats)
-    forward = median_ms(lambda: block_sparse_attention(q, k, v, plan), q.device, repeats)
+    parts: dict[str, Callable[[], Any]] = {
+        "choose": choose,
+        "plan": lambda: planned(mask),
+        "forward": lambda: block_sparse_attention(q, k, v, plan),
+    }
+    chosen, made, forward = (median_ms(part, q.device, repeats) for part in parts.values())
+    started = {part: launches(work, q.device) for part, work in parts.items()}
+    busy = {part: ms for part, (_, ms) in started.items()}
     return {
         "way": name,
         "block": list(tiling.block),
         "block_density": float(mask.sum()) / (tiling.counts(0, False)[0] * q.shape[0] * q.shape[1]),
         "choose_ms": chosen,
-        "choose_launches": launches(choose, q.device),
         "plan_ms": made,
-        "plan_launches": launches(lambda: planned(mask), q.device),
         "forward_ms": forward,
+        **{f"{part}_launches": count for part, (count, _) in started.items()},
+        **{f"{part}_busy_ms": ms for part, ms in busy.items()},
         "share": chosen / forward,
         "share_with_plan": (chosen + made) / forward,
+        "busy_share": busy["choose"] / busy["forward"] if busy["choose"] and busy["forward"] else None,
         "aim": AIM,
         "met": chosen / forward < AIM,
     }
@@ -119,6 +127,7 @@ def main() -> None:
         "dtype": str(dtype).removeprefix("torch."),
         "density": options.density,
         "rows": [],
+        "failed": [],
     }
     for block in BLOCKS:
         tiling = Tiling(options.tokens, options.tokens, block, None, True)
@@ -131,11 +140,16 @@ def main() -> None:
             try:
                 with torch.no_grad():
                     row = measured(name, score, (q, k, v), tiling, options.density, options.repeats)
-            except (StudioError, torch.OutOfMemoryError) as error:
-                print(f"no {name} at {block}: {str(error).splitlines()[0]}", flush=True)
+            except StudioError as error:  # a score that does not serve this block
+                print(f"no {name} at {block}: {error}", flush=True)
                 continue
-            values["rows"].append(row)
-            print({key: round(x, 4) if isinstance(x, float) else x for key, x in row.items()}, flush=True)
+            except Exception as error:  # what one way runs into must not cost the times of the others
+                failed = {"way": name, "block": list(block), "error": f"{type(error).__name__}: {error}"[:500]}
+                values["failed"].append(failed)
+                print(failed, flush=True)
+            else:
+                values["rows"].append(row)
+                print({key: round(x, 4) if isinstance(x, float) else x for key, x in row.items()}, flush=True)
             out.parent.mkdir(exist_ok=True)
             out.write_text(json.dumps(values, indent=1, allow_nan=False) + "\n")
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from pattern_studio.errors import StudioError
 from pattern_studio.learned import BlockGate, Narrowed, live_mass, mass_loss
+from pattern_studio.learned.gate import check_temperature
 
 from .adapting import documents_of, narrowed_by
 from .conditions import document_table
@@ -41,9 +42,11 @@ class AdaptiveBlockSparseMultiheadAttention(BlockSparseMultiheadAttention):
     predicted mass reaches it; by `density` each head keeps that share of its visible tiles. Sinks and the
     diagonal are always kept, causality is exact to the token, and one item never changes another's choice.
 
-    The threshold is on *predicted* mass: `measured(...)` says what was really kept. The choice is hard and
-    passes no gradient; `gate_loss(...)` is what trains the gate, beside the model's own loss or after it.
-    Parameters are those of nn.MultiheadAttention, whose weights load with `strict=False`, and the gate's.
+    The threshold is on *predicted* mass: `measured(...)` says what was really kept, and a `temperature` above
+    1, which `pattern_studio.learned.calibrate` finds for a gate, flattens what is predicted, so that more is
+    kept; it is an attribute and may change between calls. The choice is hard and passes no gradient;
+    `gate_loss(...)` is what trains the gate, beside the model's own loss or after it. Parameters are those of
+    nn.MultiheadAttention, whose weights load with `strict=False`, and the gate's.
 
     Masks are nn.MultiheadAttention's and obeyed exactly: what they block is neither read by the gate nor
     chosen nor attended; they are read on the host, so on a GPU the call waits for them, and without them
@@ -67,6 +70,7 @@ class AdaptiveBlockSparseMultiheadAttention(BlockSparseMultiheadAttention):
         density: float | None = None,
         block: int | tuple[int, int] = 64,
         sinks: int = 1,
+        temperature: float = 1.0,
         dropout: float = 0.0,
         bias: bool = True,
         batch_first: bool = True,
@@ -90,6 +94,8 @@ class AdaptiveBlockSparseMultiheadAttention(BlockSparseMultiheadAttention):
             plan_cache=PlanCache(2),  # for what it is measured against
         )
         self._content = ContentChoice(density, quality_threshold, self.source.block, sinks)
+        check_temperature(temperature)
+        self.temperature = temperature
         self.gate = BlockGate(num_heads, num_heads, self.head_dim, block).to(device)
 
     def forward(
@@ -233,6 +239,7 @@ class AdaptiveBlockSparseMultiheadAttention(BlockSparseMultiheadAttention):
             k,
             density=self.density,
             quality_threshold=self.quality_threshold,
+            temperature=self.temperature,
             sinks=self._given.sinks,
             diagonal=causal or q.shape[2] == k.shape[2],
             causal=causal,

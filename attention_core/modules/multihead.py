@@ -170,7 +170,7 @@ class BlockSparseMultiheadAttention(Adaptive, nn.MultiheadAttention):
         causal = is_causal and attn_mask is None
         dropout = self.dropout if training else 0.0
         documents = document_table(docs)
-        if source is self.source and self.adaptive:
+        if source is self.source and self.adaptive and batch and q_len and kv_len:  # else there is nothing to choose
             self._check_adaptive(extra)
             inputs = q, k, v, masks, documents, causal, alike, need_weights, dropout
             # torch leaves the type of a disabled method open

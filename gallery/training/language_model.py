@@ -4,9 +4,10 @@
 
 The three start from the same weights and read the same batches of the same text: the sources of the running Python's
 standard library, byte by byte; nothing is downloaded. On a GPU: 7 million parameters, a context of 8,192, bfloat16, a
-few minutes. On a CPU: smaller, to see that it works. Writes DATE-language-model-DEVICE.json and .svg into FOLDER:
-losses on the text and on a part of it that is held out, tokens a second, the time of one attention module, the
-densities that were run, the machine and the date.
+few minutes. On a CPU: smaller, to see that it works. Each takes one step before any is trained, so what cannot run
+says so at once. Writes DATE-language-model-DEVICE.json and .svg into FOLDER, anew after each: losses on the text and on
+a part of it that is held out, tokens a second, the time of one attention module, the densities that were run, the
+machine and the date.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import statistics
 import sysconfig
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from attention_core import AdaptiveBlockSparseMultiheadAttention, BlockSparseMultiheadAttention, SparsePatternConfig
+from pattern_studio import StudioError
 
 from .curves import curves
 
@@ -150,7 +152,7 @@ def batch(text: Tensor, size: Size, generator: torch.Generator, device: torch.de
 
 
 def train(arm: str, size: Size, text: Tensor, device: torch.device, told: Callable[[str], object] = print) -> dict:
-    """One arm from the first step to the last; what it did as plain values."""
+    """One arm from the first step to the last; what it did as plain values. StudioError where a loss is no number."""
     model = Model(size, arm).to(device)
     gates = [block.attention.gate for block in model.blocks if arm == "adaptive"]
     theirs = {id(p) for gate in gates for p in gate.parameters()}
@@ -182,6 +184,9 @@ def train(arm: str, size: Size, text: Tensor, device: torch.device, told: Callab
         _wait(device)
         seconds.append(time.perf_counter() - begin)
         losses.append(float(loss.detach()))
+        for value in (losses[-1], *(one for _, one in gate_losses[-1:])):
+            if not math.isfinite(value):
+                raise StudioError(f"at step {step} a loss of {arm} is {value}, nothing to go on from: lower --lr")
         if step % max(size.steps // 10, 1) == 0:
             told(f"{arm:9} step {step:5} loss {losses[-1]:.4f}")
     counted = seconds[min(SKIPPED, len(seconds) - 1) :]
@@ -285,13 +290,15 @@ def machine(device: torch.device) -> dict[str, Any]:
     }
 
 
-def run(size: Size, device: torch.device, told: Callable[[str], object] = print) -> dict[str, Any]:
-    """All arms, as plain values that JSON can hold."""
+def run(
+    size: Size,
+    device: torch.device,
+    told: Callable[[str], object] = print,
+    keep: Callable[[dict[str, Any]], object] = lambda _: None,
+) -> dict[str, Any]:
+    """All arms, as plain values that JSON can hold; `keep` is given what there is after each."""
     text = stdlib(size.text)
-    # Not the global generator's business: what was drawn before and is drawn after stays as it was.
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        arms = {arm: train(arm, size, text, device, told) for arm in ARMS}
-    return {
+    found: dict[str, Any] = {
         "machine": machine(device),
         "size": asdict(size),
         "density_asked": DENSITY,
@@ -301,8 +308,16 @@ def run(size: Size, device: torch.device, told: Callable[[str], object] = print)
             "bytes": len(text),
             "sha256": hashlib.sha256(text.numpy().tobytes()).hexdigest(),
         },
-        "arms": arms,
+        "arms": {},
     }
+    # Not the global generator's business: what was drawn before and is drawn after stays as it was.
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        for arm in ARMS:
+            train(arm, replace(size, steps=1), text, device, lambda _: None)
+        for arm in ARMS:
+            found["arms"][arm] = train(arm, size, text, device, told)
+            keep(found)
+    return found
 
 
 def main(argv: list[str] | None = None) -> dict[str, Any]:
@@ -312,15 +327,19 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     for name in ("context", "width", "heads", "layers", "batch", "steps", "block", "text"):
         parser.add_argument(f"--{name}", type=int)
+    parser.add_argument("--lr", type=float)
     options = parser.parse_args(argv)
     device = torch.device(options.device)
     base = Size() if device.type == "cuda" else ON_CPU
     size = Size(**{name: getattr(options, name, None) or value for name, value in asdict(base).items()})
-    found = run(size, device)
     options.out.mkdir(parents=True, exist_ok=True)
-    name = options.out / f"{found['machine']['date']}-language-model-{device.type}"
-    name.with_suffix(".json").write_text(json.dumps(found, indent=1, allow_nan=False) + "\n")
-    name.with_suffix(".svg").write_text(curves(found), encoding="utf-8")
+
+    def keep(found: dict[str, Any]) -> None:
+        name = options.out / f"{found['machine']['date']}-language-model-{device.type}"
+        name.with_suffix(".json").write_text(json.dumps(found, indent=1, allow_nan=False) + "\n")
+        name.with_suffix(".svg").write_text(curves(found), encoding="utf-8")
+
+    found = run(size, device, keep=keep)
     for arm, row in found["arms"].items():
         kept = row["block_density_of_triangle"]
         print(

@@ -172,8 +172,7 @@ class BlockGate(nn.Module):
                 f"give either density or quality_threshold, got {density!r} and {quality_threshold!r}: a budget or a "
                 "predicted mass decides how much is kept"
             )
-        if isinstance(temperature, bool) or not isinstance(temperature, (int, float)) or not 0 < temperature < 1e6:
-            raise StudioError(f"a temperature is a number above 0, got {temperature!r}; 1 is as trained")
+        check_temperature(temperature)
         scores = self(q, k, causal=causal, q_offset=q_offset, lengths=lengths, narrowed=narrowed) / temperature
         tiling = self.tiling(q, k, causal, q_offset)
         kept = {"sinks": sinks, "diagonal": diagonal, "lengths": lengths, "narrowed": narrowed}
@@ -215,6 +214,12 @@ class BlockGate(nn.Module):
         first = begins[:, None].float().expand(max(len(begins), len(apart)), *apart.shape[1:])
         apart = apart.expand_as(first)
         return torch.stack([apart.add(1).log2() / 8, *(torch.exp(-apart / reach) for reach in REACHES), first], -1)
+
+
+def check_temperature(temperature: float) -> None:
+    """StudioError unless it is a number above 0."""
+    if isinstance(temperature, bool) or not isinstance(temperature, (int, float)) or not 0 < temperature < 1e6:
+        raise StudioError(f"a temperature is a number above 0, got {temperature!r}; 1 is as trained")
 
 
 def _pooled_any(positions: Tensor, fine: Tiling) -> Tensor:

@@ -44,6 +44,39 @@ def test_all_three_learn(found):
     assert gates[1] != gates[0] > 0
 
 
+def test_what_cannot_run_says_so_before_any_is_trained(monkeypatch):
+    def refused(size):
+        raise ps.StudioError("no such attention here")
+
+    told = []
+    monkeypatch.setitem(language_model.ARMS, "adaptive", refused)
+    with pytest.raises(ps.StudioError, match="no such attention here"):
+        language_model.run(language_model.Size(**TINY), torch.device("cpu"), told.append)
+    assert not told
+
+
+def test_each_is_written_when_it_is_done(tmp_path, monkeypatch):
+    train = language_model.train
+
+    def broken(arm, size, *more):
+        if arm == "static" and size.steps > 1:
+            raise KeyboardInterrupt
+        return train(arm, size, *more)
+
+    monkeypatch.setattr(language_model, "train", broken)
+    options = [word for name, value in (TINY | {"steps": 2}).items() for word in (f"--{name}", str(value))]
+    with pytest.raises(KeyboardInterrupt):
+        language_model.main(["--out", str(tmp_path), "--device", "cpu", *options])
+    (file,) = tmp_path.glob("*.json")
+    assert list(json.loads(file.read_text())["arms"]) == ["dense"]
+
+
+def test_a_loss_that_is_no_number_ends_the_run():
+    size = language_model.Size(**(TINY | {"lr": 1e30}))
+    with pytest.raises(ps.StudioError, match=r"a loss of dense is (nan|inf), nothing to go on from"):
+        language_model.train("dense", size, language_model.stdlib(size.text), torch.device("cpu"))
+
+
 def test_sparse_models_keep_a_tenth(found):
     made, _ = found
     assert made["arms"]["dense"]["block_density_of_triangle"] is None

@@ -88,6 +88,20 @@ def test_what_it_keeps_is_measured():
     assert (everything.recall, everything.block_density) == pytest.approx((1, 1), abs=1e-5)
 
 
+def test_a_temperature_keeps_more_and_is_the_gates_own():
+    ours, x = module(density=None, quality_threshold=0.7, temperature=1.0), tokens()
+    kept = []
+    for temperature in (0.5, 1.0, 3.0):
+        ours.temperature = temperature
+        kept.append(ours.measured(x, is_causal=True))
+        q, k, _ = projected(ours, x)
+        wanted = ours.gate.choose(q, k, quality_threshold=0.7, temperature=temperature)
+        assert torch.equal(ours._choose(q, k, True, None)[0], wanted)
+    assert kept[0].recall < kept[1].recall < kept[2].recall
+    assert kept[0].block_density < kept[1].block_density < kept[2].block_density
+    assert create_adaptive_sparse_multihead_attention(32, 4, temperature=1.5).temperature == 1.5
+
+
 def test_the_gate_learns_and_only_the_gate():
     ours, x = module(), tokens(64)
     optimizer = torch.optim.Adam(ours.gate.parameters(), lr=0.02)
@@ -124,6 +138,8 @@ def test_what_it_refuses():
         ours(x[..., :31], x, x)
     with pytest.raises(StudioError, match="give either quality_threshold or density, got None and None"):
         AdaptiveBlockSparseMultiheadAttention(32, 4)
+    with pytest.raises(StudioError, match="a temperature is a number above 0, got 0; 1 is as trained"):
+        module(temperature=0)
     with pytest.raises(StudioError, match=r"segment_lengths and dilation_rates fix a pattern.*leave them out"):
         create_adaptive_sparse_multihead_attention(32, 4, segment_lengths=[1024], dilation_rates=[1])
     with pytest.raises(StudioError, match="always chooses its tiles from content; for a pattern make a Block"):

@@ -195,6 +195,20 @@ def test_a_row_without_keys_gives_the_bias_and_finite_gradients():
         assert all(grad.isfinite().all() for grad in grads)
 
 
+@pytest.mark.parametrize("which", MODULES)
+@pytest.mark.parametrize(("batch", "q_len", "kv_len"), [(0, 5, 5), (2, 0, 0), (2, 0, 4), (2, 3, 0)])
+def test_empty_batch_and_lengths(which, batch, q_len, kv_len):
+    ours = MODULES[which]()
+    query = torch.ones(batch, q_len, 16, dtype=torch.float64)
+    key = torch.ones(batch, kv_len, 16, dtype=torch.float64)
+    for need in (True, False):
+        out, weights = ours(query, key, key, need_weights=need)
+        assert torch.equal(out, ours.out_proj.bias.expand(batch, q_len, 16))  # no key, or no query
+        assert (weights is not None) == need
+        if need:
+            assert weights.shape == (batch, q_len, kv_len)
+
+
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # torch looks at results of a graph break itself
 @pytest.mark.parametrize("which", MODULES)
 def test_under_autocast_and_compiled(which):
