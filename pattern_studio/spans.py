@@ -19,6 +19,8 @@ def positions(name: str, value: object) -> tuple[int | range, ...]:
     items = (value,) if isinstance(value, range) else value
     if isinstance(items, str) or not isinstance(items, Iterable):
         raise StudioError(f"{name} takes a tuple of whole numbers or ranges, such as (0, range(8, 12)); got {value!r}")
+    if isinstance(items, (tuple, list)) and items and all(type(item) is int for item in items):
+        return _numbers(name, items)
     single, stepped = [], []
     for item in items:
         if isinstance(item, range):
@@ -31,8 +33,7 @@ def positions(name: str, value: object) -> tuple[int | range, ...]:
         else:
             n = whole(f"a position in {name}", item, 0)
             single.append(range(n, n + 1))
-    if len(single) + sum(map(len, stepped)) > MAX_ITEMS:
-        raise StudioError(f"{name} lists more than {MAX_ITEMS:,} positions; use ranges or a coarser pattern")
+    _few_enough(name, len(single) + sum(map(len, stepped)))
     if len(stepped) == 1 and not single:
         return tuple(stepped)
     single += [range(n, n + 1) for r in stepped for n in r]
@@ -43,6 +44,22 @@ def positions(name: str, value: object) -> tuple[int | range, ...]:
         else:
             merged.append(r)
     return tuple(r.start if len(r) == 1 else r for r in merged)
+
+
+def _numbers(name: str, items: Sequence[int]) -> tuple[int | range, ...]:
+    """The same for whole numbers alone, thousands of which a row of a drawn layout has."""
+    for end in (min(items), max(items)):
+        whole(f"a position in {name}", end, 0)
+    _few_enough(name, len(items))
+    number = np.unique(np.array(items, np.int64))
+    breaks = np.flatnonzero(np.diff(number) > 1) + 1
+    starts, stops = number[np.r_[0, breaks]].tolist(), (number[np.r_[breaks - 1, -1]] + 1).tolist()
+    return tuple(a if b == a + 1 else range(a, b) for a, b in zip(starts, stops, strict=True))
+
+
+def _few_enough(name: str, count: int) -> None:
+    if count > MAX_ITEMS:
+        raise StudioError(f"{name} lists more than {MAX_ITEMS:,} positions; use ranges or a coarser pattern")
 
 
 def spans(items: Sequence[int | range]) -> NDArray[np.int64]:
