@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import StudioError
 from .base import Metric, StreamedMetric
 from .cost import CostFigures, layout_cost
-from .density import DensityFigures, LayoutStats, TileCounts, layout_stats
+from .density import DensityFigures, LayoutStats, TileCounts, layout_stats, stats_of_layout
 from .receptive_field import Depth, ReceptiveField, receptive_field
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ __all__ = [
     "metric",
     "receptive_field",
     "row_recall",
+    "stats_of_layout",
 ]
 
 
