@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ..errors import StudioError
+from .balance import layout_balance
 from .base import Metric, StreamedMetric
 from .cost import CostFigures, layout_cost
 from .density import DensityFigures, LayoutStats, TileCounts, layout_stats, stats_of_layout
@@ -63,6 +64,7 @@ __all__ = [
     "TileCounts",
     "analyze",
     "block_mass",
+    "layout_balance",
     "layout_cost",
     "layout_stats",
     "metric",

@@ -293,6 +293,14 @@ def test_a_thumbnail_opens_its_head():
     assert html(at).count('alt="Pattern of head') == 9
 
 
+def test_balance_is_the_longest_line_of_tiles_over_the_mean():
+    at = typed(started(), "causal & window(63, 0)")
+    assert figures(at)["Balance"] == "1.03"  # of 16 rows of tiles the first has 1, the others 2: 2 / (31 / 16)
+    (shown,) = [metric for metric in at.metric if metric.label == "Balance"]
+    assert "as the backward pass goes: 1.03." in shown.help
+    assert figures(typed(at, "empty"))["Balance"] == "none"
+
+
 def test_patterns_to_compare_with_are_added_mended_and_taken_away():
     at = started("compare")
     assert "Write a second pattern above" in html(at)
