@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pattern_studio import BlockLayout, Pattern, Problem, StudioError, diff, lower, plot
 from pattern_studio.diff import Diff
 from pattern_studio.exporters import Export, export
-from pattern_studio.metrics import LayoutStats, layout_stats
+from pattern_studio.metrics import LayoutStats, stats_of_layout
 from pattern_studio.plot import Viewport, density_map
 from pattern_studio.plot.colours import Colours
 
@@ -67,7 +67,7 @@ def _design(key: Key, _pattern: Pattern) -> tuple[BlockLayout, LayoutStats]:
     _, problem, block, layer = key
     try:
         layout = lower(_pattern, problem, block=block, layer=layer)
-        return layout, layout_stats(_pattern, problem, block, layer)
+        return layout, stats_of_layout(_pattern, layout, layer)
     except RecursionError:
         raise StudioError(TOO_DEEP) from None
     except MemoryError:

@@ -11,7 +11,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from pattern_studio import BlockLayout
-from pattern_studio.metrics import LayoutStats
+from pattern_studio.metrics import LayoutStats, layout_balance
 from pattern_studio.metrics.predicts import described
 
 from .. import compute, numbers
@@ -46,6 +46,7 @@ def render(layout: BlockLayout, stats: LayoutStats) -> None:
         ),
     )
     group("Tiles")
+    by_row, by_key = layout_balance(layout)
     _row(
         (
             "Full",
@@ -63,6 +64,14 @@ def render(layout: BlockLayout, stats: LayoutStats) -> None:
             "Block efficiency: allowed pairs / pairs inside active tiles. 100 % wastes nothing; smaller blocks, or "
             "fewer keys a block, raise it.",
         ),
+        (
+            "Balance",
+            numbers.fraction(by_row),
+            "Most active tiles of a query block / their mean, over all heads: how much longer the forward pass's "
+            "longest line of work is than an even share. 1 is best. By key blocks, as the backward pass goes: "
+            f"{numbers.fraction(by_key)}.",
+        ),
+        columns=4,
     )
     group("Cost")
     flops = compute.forward_flops(layout)

@@ -11,9 +11,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ..errors import StudioError
+from .balance import layout_balance
 from .base import Metric, StreamedMetric
 from .cost import CostFigures, layout_cost
-from .density import DensityFigures, LayoutStats, TileCounts, layout_stats
+from .density import DensityFigures, LayoutStats, TileCounts, layout_stats, stats_of_layout
 from .receptive_field import Depth, ReceptiveField, receptive_field
 
 if TYPE_CHECKING:
@@ -63,11 +64,13 @@ __all__ = [
     "TileCounts",
     "analyze",
     "block_mass",
+    "layout_balance",
     "layout_cost",
     "layout_stats",
     "metric",
     "receptive_field",
     "row_recall",
+    "stats_of_layout",
 ]
 
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..layout import BlockLayout, Runs
 from .base import Metric
-from .subject import Subject
+
+if TYPE_CHECKING:
+    from .subject import Subject
 
 PROCESSORS = 132  # streaming multiprocessors of an H100 SXM
 
@@ -68,6 +70,25 @@ class Balance(Metric):
                 max((one.rows for one in each), key=_ratio), max((one.columns for one in each), key=_ratio)
             )
         }
+
+
+def layout_balance(layout: BlockLayout) -> tuple[float | None, float | None]:
+    """The most active tiles of a query block / their mean, and the same of key blocks: the `ratio` of LoadFigures.
+
+    1 is best; None with no active tile. Handing lines out to processors is left away: it takes longer than lowering.
+
+    >>> import pattern_studio as ps
+    >>> layout_balance(ps.lower(ps.sink(1), q_len=6, block=2))
+    (1.0, 3.0)
+    """
+    sides = ((layout.rows, layout.q_blocks), (layout.columns, layout.kv_blocks))
+    rows, columns = (_loads(layout, runs, lines) for runs, lines in sides)
+    return _uneven(rows), _uneven(columns)
+
+
+def _uneven(loads: NDArray[np.int64]) -> float | None:
+    total = int(loads.sum())
+    return int(loads.max()) * loads.size / total if total else None
 
 
 def _ratio(load: LoadFigures) -> float:

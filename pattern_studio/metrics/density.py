@@ -94,7 +94,17 @@ def layout_stats(
     >>> stats.tiles, stats.block_efficiency
     (TileCounts(total=4, active=3, full=0, partial=3), 0.5833333333333334)
     """
-    layout = lower(pattern, problem, block=block, layer=layer)
+    return stats_of_layout(pattern, lower(pattern, problem, block=block, layer=layer), layer)
+
+
+def stats_of_layout(pattern: Pattern, layout: BlockLayout, layer: int | None = None) -> LayoutStats:
+    """The same of a pattern that has been lowered already, for this layer, to this layout.
+
+    >>> from pattern_studio import parse
+    >>> pattern = parse("causal & window(1, 0)")
+    >>> stats_of_layout(pattern, lower(pattern, q_len=4, block=2)) == layout_stats(pattern, Problem(4), block=2)
+    True
+    """
     return LayoutStats(
         pattern=str(pattern),
         hash=pattern.hash,

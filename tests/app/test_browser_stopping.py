@@ -1,4 +1,4 @@
-"""A long measurement is stopped by its button, begun again, and overtaken, in a real browser."""
+"""A long measurement in a real browser: it is stopped by the button in its row, begun again, and overtaken."""
 
 from __future__ import annotations
 
@@ -12,6 +12,18 @@ from tests.app.visit import box, figure, opened, settled
 pytestmark = pytest.mark.browser
 
 LONG = "causal & random(200)"  # many seconds, with tiles of 16 x 1
+LONGER = "causal & random(800)"  # the best part of a minute
+# The line with the seconds that are counted, its words without the room that is kept for more, and the Stop, each as
+# left, top, right, bottom: read in one go, so that no run of the page comes in between.
+PLACES = """() => {
+  const there = (parts) => [...parts].filter(e => e.checkVisibility() && !e.closest('[data-stale=true]'));
+  const lines = there(document.querySelectorAll('.ps-note.ps-waits')).filter(e => e.querySelector('.ps-seconds'));
+  const stops = there(document.querySelectorAll('button')).filter(e => e.innerText.trim() === 'Stop');
+  if (lines.length !== 1 || stops.length !== 1) return null;
+  const words = document.createRange();
+  words.selectNodeContents(lines[0]);
+  return [lines[0], words, stops[0]].map(e => e.getBoundingClientRect()).map(b => [b.left, b.top, b.right, b.bottom]);
+}"""
 
 
 def test_a_long_measurement_is_stopped_and_the_page_goes_on(page: Page, address: str):
@@ -25,3 +37,18 @@ def test_a_long_measurement_is_stopped_and_the_page_goes_on(page: Page, address:
         page.get_by_role("button", name="Begin again").click()
     box(page).fill("causal")  # another pattern is measured without being asked twice
     expect(figure(page, "Recall, mean")).to_have_text("100 %")
+
+
+@pytest.mark.parametrize("width", [1280, 1024])
+def test_on_quality_stop_stands_in_the_row_of_its_sentence(page: Page, address: str, width: int):
+    page.set_viewport_size({"width": width, "height": 800})
+    opened(page, f"{address}/quality?{urlencode({'p': LONGER, 'h': 9, 'bq': 16, 'bk': 1})}")
+    stop = page.get_by_role("button", name="Stop", exact=True)
+    expect(stop).to_be_visible()
+    line, words, button = page.wait_for_function(PLACES).json_value()
+    assert words[3] - words[1] < 1.5 * 18, "the sentence is one row"
+    assert line[1] <= (button[1] + button[3]) / 2 <= line[3], "the middle of the Stop is in that row"
+    assert words[2] <= button[0] <= words[2] + 40, "and right behind it"
+    assert button[2] <= width
+    stop.click()  # also so that nothing waits for it: there is one worker
+    expect(page.get_by_text("Stopped before it was done.")).to_be_visible()

@@ -6,10 +6,12 @@ import pytest
 from pattern_studio_app import compute, numbers
 from pattern_studio_app.events import Boxed, ToolChosen
 from pattern_studio_app.named import named
+from pattern_studio_app.state import State
+from pattern_studio_app.work import Work
 from streamlit.testing.v1 import AppTest
 
 import pattern_studio as ps
-from pattern_studio.metrics import layout_stats
+from pattern_studio.metrics import density, layout_stats
 from pattern_studio.plot import Viewport
 from tests.app.drive import figures, html, labelled, settled
 
@@ -67,6 +69,15 @@ def expected(text: str, problem: ps.Problem, block=(64, 64)) -> dict[str, str]:
 def test_a_typed_pattern_shows_the_figures_of_layout_stats(text):
     at = typed(started(), text)
     assert expected(text, ps.Problem(1024, heads=9)).items() <= figures(at).items()
+
+
+def test_what_is_typed_is_lowered_once(monkeypatch: pytest.MonkeyPatch):
+    asked = []
+    for module in (compute, density):
+        monkeypatch.setattr(module, "lower", lambda *args, **more: asked.append(args) or ps.lower(*args, **more))
+    layout, stats = compute.design(State(shown=Work("causal & random(5, seed=11)", q_len=200)))
+    assert len(asked) == 1  # the figures are of the layout that is drawn
+    assert stats.pairs == layout.pairs
 
 
 def test_the_problem_counts():
@@ -280,6 +291,14 @@ def test_a_thumbnail_opens_its_head():
     at.button(key="open head 8").click().run()
     assert labelled(at.selectbox, "Head").value == 8
     assert html(at).count('alt="Pattern of head') == 9
+
+
+def test_balance_is_the_longest_line_of_tiles_over_the_mean():
+    at = typed(started(), "causal & window(63, 0)")
+    assert figures(at)["Balance"] == "1.03"  # of 16 rows of tiles the first has 1, the others 2: 2 / (31 / 16)
+    (shown,) = [metric for metric in at.metric if metric.label == "Balance"]
+    assert "as the backward pass goes: 1.03." in shown.help
+    assert figures(typed(at, "empty"))["Balance"] == "none"
 
 
 def test_patterns_to_compare_with_are_added_mended_and_taken_away():

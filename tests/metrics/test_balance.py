@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import pattern_studio as ps
-from pattern_studio.metrics import analyze
+from pattern_studio.metrics import analyze, layout_balance
 from pattern_studio.metrics.balance import LoadFigures
 from tests.metrics.captures import capture_of, weighted
 
@@ -40,3 +40,11 @@ def test_heads_are_lines_of_their_own_and_the_worst_layer_is_named():
 
 def test_no_tiles():
     assert balance(ps.empty, weighted([1, 1])).rows == LoadFigures(0, 0, None, None)
+
+
+@pytest.mark.parametrize("text", ["causal", "sink(1)", "heads({0: dense, 1: empty})", "empty"])
+def test_a_layout_alone_says_the_same(text):
+    pattern = ps.parse(text)
+    found = balance(pattern, weighted([[1] * 6] * 2))
+    layout = ps.lower(pattern, q_len=6, heads=2, block=2)
+    assert layout_balance(layout) == (found.rows.ratio, found.columns.ratio)
