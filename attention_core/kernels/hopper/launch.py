@@ -46,7 +46,7 @@ def forward_variant(dim: int, dtype: torch.dtype, dropout: bool = False) -> Vari
     """The variant that `attention_forward` takes unless it is given one.
 
     D 128 fills shared memory with 2 + 3 slots, D 64 with 4 + 4. Turns and issuing ahead pay at D 64 only (measured:
-    notes/hopper.md), and not beside dropout, where issuing ahead is wrong. float16 can't hold P above 65504, so it
+    notes/hopper.md), and beside dropout they do not. float16 can't hold P above 65504, so it
     follows the running maximum.
     """
     frozen, ahead = dtype == torch.bfloat16, dim == 64 and not dropout
