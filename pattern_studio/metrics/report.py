@@ -131,6 +131,18 @@ class Report(Figures):
     block: tuple[int, int]
     layers: tuple[LayerReport, ...]
 
+    @property
+    def warning(self) -> str | None:
+        """What may be a mistake: rows that keep no key, as where a pattern lists blocks of another length."""
+        empty = self.figures.get("empty_rows")
+        if not empty:
+            return None
+        rows = self.tokens * sum(len(layer.heads) for layer in self.layers)
+        return (
+            f"{empty:,} of {rows:,} query rows (over heads and layers) keep no key: a pattern that lists positions or "
+            f"blocks may have been made for another length than {self.tokens:,} tokens."
+        )
+
     def as_dict(self) -> dict[str, Any]:
         """The report as JSON values: the whole's figures, then `layers`, each with its `heads`."""
         return {
@@ -142,6 +154,7 @@ class Report(Figures):
             "tokens": self.tokens,
             "causal": self.causal,
             "block": list(self.block),
+            "warning": self.warning,
             "layers": [layer.as_dict() for layer in self.layers],
         }
 
@@ -166,7 +179,8 @@ class Report(Figures):
             "",
             f"Against the dense {'causal' if self.causal else 'full'} attention of {capture}, {self.tokens} "
             f"tokens of: {text}. Block {self.block[0]} x {self.block[1]}."
-            + ("" if first is None else f" {described(first)}"),
+            + ("" if first is None else f" {described(first)}")
+            + (f" {self.warning}" if self.warning else ""),
             "",
             f"| layer | head | {' | '.join(name.replace('_', ' ') for name in damages)} | recall | p1 | min | "
             "output error (rel. L2) | oracle recall | regret |",
@@ -176,7 +190,7 @@ class Report(Figures):
         for layer in values["layers"]:
             lines.append(_row(layer["layer"], "all", layer, damages))
             lines += [_row(layer["layer"], head["head"], head, damages) for head in layer["heads"]]
-        shown = {*damages, *Figures({}).as_dict(), *(field.name for field in fields(self))}
+        shown = {"warning", *damages, *Figures({}).as_dict(), *(field.name for field in fields(self))}
         rest = {key: value for key, value in values.items() if key not in shown}
         lines += ["", "| figure | value |", "|---|---|"]
         return "\n".join([*lines, *(f"| {name} | {_text(value)} |" for name, value in _flat(rest))]) + "\n"

@@ -37,6 +37,17 @@ def test_markdown_survives_any_token_and_missing_figures():
     assert r"| worst_rows.2.token | \u2028 |" in text
 
 
+def test_rows_without_a_key_are_told_of():
+    """A layout for 1 token on a capture of 3: two rows of each of three heads, in one layer."""
+    report = analyze(ps.blocks((1, 1), ((0,),)), capture_of(weighted([[3, 1, 2], [1, 1, 1], [1, 2, 3]])), block=1)
+    told = "6 of 9 query rows (over heads and layers) keep no key: a pattern that lists positions or blocks may have"
+    assert report.warning.startswith(told)
+    assert told in report.to_markdown()
+    assert told in report.to_html()
+    assert report.as_dict()["warning"] == report.warning
+    assert analyze(ps.causal, capture_of(weighted([[3, 1, 2]])), block=1).warning is None
+
+
 def test_html_is_whole_and_escapes_what_a_capture_says():
     capture = capture_of(weighted([[3, 1], [1, 1]]), first=7)
     object.__setattr__(capture, "tokens", ("<script>alert(1)</script>", "a|b"))
