@@ -19,8 +19,10 @@ def positions(name: str, value: object) -> tuple[int | range, ...]:
     items = (value,) if isinstance(value, range) else value
     if isinstance(items, str) or not isinstance(items, Iterable):
         raise StudioError(f"{name} takes a tuple of whole numbers or ranges, such as (0, range(8, 12)); got {value!r}")
-    if isinstance(items, (tuple, list)) and items and all(type(item) is int for item in items):
-        return _numbers(name, items)
+    if isinstance(items, (tuple, list)):
+        numbers = [item for item in items if type(item) is int]
+        if 0 < len(numbers) == len(items):
+            return _numbers(name, numbers)
     single, stepped = [], []
     for item in items:
         if isinstance(item, range):
