@@ -6,8 +6,11 @@ import torch
 from torch import Tensor
 
 from attention_core import Plan, block_sparse_attention
+from attention_core.kernels.hopper.schedule import Work, work_of
+from attention_core.kernels.triton.lists import TileLists
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+DEVICE = DEVICES[-1]  # where fused kernels run: on the CPU in Triton's interpreter, which is for machines without a GPU
 BACKENDS = ["blocked", "reference"]
 
 
@@ -60,3 +63,9 @@ def assert_same(got: tuple[Tensor, ...], wanted: tuple[Tensor, ...], tolerance: 
         torch.testing.assert_close(
             a, b, rtol=tolerance, atol=tolerance, check_dtype=False, msg=lambda text, name=name: f"{name}: {text}"
         )
+
+
+def work_table(lists: TileLists, *sizes: int) -> Work:
+    """The Hopper programs' work table on the CPU, made where Triton programs run."""
+    work = work_of(lists.to(DEVICE), *sizes)
+    return Work(work.items.cpu(), work.counts.cpu())

@@ -10,13 +10,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import pattern_studio as ps
 from attention_core import block_sparse_attention, plan
 from attention_core.kernels import eager
+from tests.attention_core.inputs import DEVICE
 
-READY = plan(ps.lower(ps.parse("causal"), q_len=20, block=16))
+READY = plan(ps.lower(ps.parse("causal"), q_len=20, block=16), device=DEVICE)
 
 
 def inputs(*wanted: bool) -> list[torch.Tensor]:
     torch.manual_seed(0)
-    return [torch.randn(1, 2, 20, 16, requires_grad=grad) for grad in wanted]
+    return [torch.randn(1, 2, 20, 16, device=DEVICE, requires_grad=grad) for grad in wanted]
 
 
 @pytest.mark.parametrize("wanted", [(False, False, False), (True, True, True), (False, True, False)])

@@ -12,19 +12,13 @@ import pattern_studio as ps
 from attention_core import Plan, block_sparse_attention, plan
 from attention_core.kernels import reference
 from attention_core.kernels.hopper import serves
-from attention_core.kernels.hopper.schedule import Work, work_of
-from attention_core.kernels.triton.lists import TileLists
+from attention_core.kernels.hopper.schedule import work_of
 from benchmarks import hopper_variants
 from benchmarks.hopper_cells import CELLS, adding, claiming, errors, limit
+from tests.attention_core.inputs import DEVICE, work_table
 
 CUDA = torch.cuda.is_available()
 HOPPER = CUDA and torch.cuda.get_device_capability() == (9, 0)
-
-
-def table(lists: TileLists, *sizes: int) -> Work:
-    """The work table on the CPU, made on the GPU where there is one."""
-    work = work_of(lists.to("cuda" if CUDA else "cpu"), *sizes)
-    return Work(work.items.cpu(), work.counts.cpu())
 
 
 @pytest.mark.parametrize("dim", [64, 128])
@@ -79,7 +73,7 @@ def test_another_triton_is_refused(version, monkeypatch):
 def walked(ready: Plan, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """out and lse as the Hopper programs find their work: items, tiles, units, scratch rows; in float64."""
     lists, (batch, heads, q_len, dim), kv_len = ready.by_query, q.shape, k.shape[2]
-    work, scale = table(lists, batch, heads), dim**-0.5
+    work, scale = work_table(lists, batch, heads), dim**-0.5
     busy, used = work.counts.tolist()
     out, lse = torch.full_like(q, torch.nan), torch.full(q.shape[:3], torch.nan, dtype=q.dtype)
     scratch: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
@@ -154,7 +148,7 @@ def test_work_table_walked_in_plain_torch(name):
 
 
 def test_the_table_is_made_once_for_lists_and_sizes():
-    lists = plan(ps.lower(ps.causal, q_len=300, block=128), device="cuda" if CUDA else "cpu").by_query
+    lists = plan(ps.lower(ps.causal, q_len=300, block=128), device=DEVICE).by_query
     first = work_of(lists, 2, 3)
     assert work_of(lists, 2, 3) is first
     assert len(work_of(lists, 1, 3).items) * 2 == len(first.items) == 18
@@ -162,7 +156,7 @@ def test_the_table_is_made_once_for_lists_and_sizes():
 
 def test_unused_entries_of_a_device_built_table_come_last():
     ready = CELLS["per_batch_from_mask"].plan("cpu")
-    work = table(ready.by_query, 2, 3)
+    work = work_table(ready.by_query, 2, 3)
     busy, used = work.counts.tolist()
     assert busy < used == 2 * 3 * 6 <= len(work.items)
 
@@ -174,7 +168,7 @@ def test_work_table_by_keys_holds_every_pair_once(name):
     ready = cell.plan("cpu")
     lists, problem = ready.by_key, ready.problem
     ratio = cell.heads // cell.kv_heads
-    work = table(lists, cell.batch, cell.kv_heads, ratio)
+    work = work_table(lists, cell.batch, cell.kv_heads, ratio)
     seen = torch.zeros(cell.batch, cell.heads, problem.q_len, problem.kv_len, dtype=torch.int8)
     per_tile = lists.tile // lists.granule
     for b, h, first, place, *tiles in work.items[: work.counts[0]].tolist():

@@ -11,9 +11,9 @@ from attention_core import Plan, block_sparse_attention, ops, plan
 from attention_core.kernels import reference
 from attention_core.kernels.dropout import Dropout
 from attention_core.kernels.hopper import serves
-from attention_core.kernels.hopper.schedule import work_of
 from attention_core.kernels.triton.lists import TileLists
 from benchmarks.hopper_cells import CELLS, errors, limit
+from tests.attention_core.inputs import work_table
 
 CUDA = torch.cuda.is_available()
 HOPPER = CUDA and torch.cuda.get_device_capability() == (9, 0)
@@ -135,7 +135,7 @@ def programs(ready: Plan, q, k, v, dout, lse, delta, scale, dropout) -> tuple[Te
     allowed = allowed.unflatten(0, (batch, heads)) if ready.batch else allowed
     allowed = allowed.expand(batch, heads, q_len, kv_len)
     out, dq, dk, dv = (torch.zeros_like(x) for x in (q, q, k, v))
-    work = work_of(ready.by_query, batch, heads)
+    work = work_table(ready.by_query, batch, heads)
     for b, h, first, place, *begin in work.items[: work.counts[0]].tolist():
         assert place == -1  # no line of these is long enough to be split
         row = torch.arange(first, min(first + 128, q_len))
@@ -148,7 +148,7 @@ def programs(ready: Plan, q, k, v, dout, lse, delta, scale, dropout) -> tuple[Te
             out[b, h, row] += p.clamp(min=0) @ v[b, h // ratio, key]
             dp = torch.where(p > 0, dout[b, h, row] @ v[b, h // ratio, key].T * weight, 0)
             dq[b, h, row] += p.abs() * (dp - delta[b, h, row, None]) @ k[b, h // ratio, key]
-    work = work_of(ready.by_key, batch, kv_heads, ratio)
+    work = work_table(ready.by_key, batch, kv_heads, ratio)
     for b, h, first, place, *members in work.items[: work.counts[0]].tolist():
         assert place == -1
         key = torch.arange(first, min(first + 128, kv_len))

@@ -15,6 +15,7 @@ import torch
 import pattern_studio as ps
 from attention_core import block_sparse_attention, plan
 from attention_core.kernels import launcher
+from tests.attention_core.inputs import DEVICE
 
 CALLS = {  # programs of each
     "work_table": 2,
@@ -71,8 +72,8 @@ def test_copies_and_pickles_keep_no_launches():
 
 
 def test_a_plan_that_has_run_is_copied_and_pickled():
-    ready = plan(ps.lower(ps.parse("causal"), q_len=20, block=16))
-    q = torch.randn(1, 1, 20, 16, requires_grad=True)
+    ready = plan(ps.lower(ps.parse("causal"), q_len=20, block=16), device=DEVICE)
+    q = torch.randn(1, 1, 20, 16, device=DEVICE, requires_grad=True)
     wanted = block_sparse_attention(q, q, q, ready, backend="triton")
     wanted.sum().backward()
     for other in (copy.deepcopy(ready), pickle.loads(pickle.dumps(ready))):

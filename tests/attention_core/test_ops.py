@@ -10,7 +10,7 @@ import torch
 import pattern_studio as ps
 from attention_core import block_sparse_attention, ops, plan
 
-from .inputs import BACKENDS, assert_same, gradients, qkv, run
+from .inputs import BACKENDS, DEVICE, assert_same, gradients, qkv, run
 from .layouts import causal, from_mask
 
 LAYOUT = from_mask(causal(10, 12), (4, 4))
@@ -63,7 +63,7 @@ def test_not_a_plan():
 
 def test_not_tensors():
     q, k, v = qkv(1, 1, 1, 10, 12, 4, 4)
-    refuses("k must be a torch tensor, got ndarray", q, k.detach().numpy(), v)
+    refuses("k must be a torch tensor, got ndarray", q, k.detach().cpu().numpy(), v)
     refuses("v must be a dense .* got torch.sparse_coo", q, k, v.detach().to_sparse())
 
 
@@ -160,8 +160,9 @@ def test_autocast_leaves_float64_alone():
 @pytest.mark.parametrize("backend", ["blocked", "triton"])
 def test_a_kind_of_call_that_was_served_refuses_what_it_did(backend):
     """The checks of a kind are made once; whatever is wrong is still told in the same words."""
-    ready = plan(ps.lower(ps.parse("causal"), q_len=10, kv_len=12, block=16))
-    q, k, v = qkv(1, 2, 2, 10, 12, 8, 8, torch.float32)
+    device = DEVICE if backend == "triton" else "cpu"
+    ready = plan(ps.lower(ps.parse("causal"), q_len=10, kv_len=12, block=16), device=device)
+    q, k, v = qkv(1, 2, 2, 10, 12, 8, 8, torch.float32, device)
     wanted = run(q, k, v, ready, backend, scale=1.0)
     for a, b in zip(run(q, k, v, ready, backend, scale=1.0), wanted, strict=True):
         assert torch.equal(a, b)
@@ -174,9 +175,9 @@ def test_a_kind_of_call_that_was_served_refuses_what_it_did(backend):
     refuses("seed must be None, .* got -1", q, k, v, ready, **right | {"seed": -1})
     refuses("backend must be one of auto, .* got None", q, k, v, ready, **right | {"backend": None})
     refuses("one dtype, got q float32, k float64, v float32", q, k.double(), v, ready, **right)
-    refuses("got v on meta and the plan on cpu", q, k, v.to("meta"), ready, **right)
+    refuses(f"got v on meta and the plan on {device}", q, k, v.to("meta"), ready, **right)
     refuses("v must be a dense .* got torch.sparse_coo", q, k, v.detach().to_sparse(), ready, **right)
-    refuses("k must be a torch tensor, got ndarray", q, k.detach().numpy(), v, ready, **right)
+    refuses("k must be a torch tensor, got ndarray", q, k.detach().cpu().numpy(), v, ready, **right)
     refuses("the plan is for q_len 10 and kv_len 12, got q_len 9", q[:, :, :9], k, v, ready, **right)
     refuses("k and v must be equally long, got 12 and 11 keys", q, k, v[:, :, :11], ready, **right)
 

@@ -222,7 +222,8 @@ def test_a_plan_keeps_its_own_mask_and_survives_copies():
     mask.fill_(False)
     for again in (made, pickle.loads(pickle.dumps(made)), copy.deepcopy(made), made.to(DEVICE)):
         for a, b in zip(run(*inputs, again, "blocked"), wanted, strict=True):
-            assert torch.equal(a, b)
+            # On a GPU torch adds gradients up in no fixed order.
+            assert torch.equal(a, b) if DEVICE == "cpu" else torch.allclose(a, b, rtol=0, atol=1e-12)
 
 
 def test_batch_size_must_be_the_plans():

@@ -182,7 +182,8 @@ def test_flex_mask_mod_in_cudnn(text):
     pattern = ps.parse(text)
     module = run_source(export(pattern, ps.Problem(512, heads=HEADS), 128, "flex_mask_mod").content)
     inputs = tensors(512, torch.bfloat16)
-    made = create_mask(module.mask_mod, 1, HEADS, 512, 512, device="cuda")
+    mask_mod = module.mask_mod_on("cuda") if hasattr(module, "mask_mod_on") else module.mask_mod  # it may have tables
+    made = create_mask(mask_mod, 1, HEADS, 512, 512, device="cuda")
     with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
         out = scaled_dot_product_attention(*inputs, attn_mask=made)
     close(out, inputs, masked(pattern, 512))
