@@ -125,22 +125,22 @@ def grid(quick: bool = False) -> list[Case]:
             add("global_local_0.05", length, dim, global_local(0.05, length, 128))
         if quick:
             continue
-        add("causal", 32768, dim, ps.causal)
         add("causal_window_1023", 32768, dim, ps.causal & ps.window(1023, 0))
         add("causal_window_1023_as_full", 32768, dim, as_full(ps.causal & ps.window(1023, 0), 32768))
-        add("documents", 32768, dim, ps.causal & ps.docs, docs=(4096, 1000, 8192, 3000, 16480))
-        add("random_0.10", 32768, dim, random(0.10, 32768, 16, 64, 64), block=(64, 64))
-        add("random_0.10_gqa8", 32768, dim, random(0.10, 32768, 16, 128, 128), kv_heads=2)
         add("random_0.10", 32768, dim, random(0.10, 32768, 16, 128, 8), block=(128, 8))
         add("random_0.10", 32768, dim, random(0.10, 32768, 16, 128, 1), block=(128, 1))
         add("columns_window_0.10", 32768, dim, columns_and_window(0.10, 32768, 16), block=(128, 1))
         add("skewed_0.05", 32768, dim, skewed(0.05, 32768, 16, 128))
         add("skewed_0.05_as_even", 32768, dim, skewed(0.05, 32768, 16, 128, even=True))
+        if dim == 64:
+            window = ps.causal & ps.window(4095, 0)
+            add("causal_window_4095", 1048576, dim, window, heads=8, arms=("ours", "hopper"))
+        add("causal", 32768, dim, ps.causal)
+        add("documents", 32768, dim, ps.causal & ps.docs, docs=(4096, 1000, 8192, 3000, 16480))
+        add("random_0.10", 32768, dim, random(0.10, 32768, 16, 64, 64), block=(64, 64))
+        add("random_0.10_gqa8", 32768, dim, random(0.10, 32768, 16, 128, 128), kv_heads=2)
         add("random_0.05", 131072, dim, random(0.05, 131072, 16, 128, 128))
         add("local_0.05", 131072, dim, local(0.05, 131072, 128))
-    if not quick:
-        window = ps.causal & ps.window(4095, 0)
-        add("causal_window_4095", 1048576, 64, window, heads=8, arms=("ours", "hopper"))
     return cells
 
 
