@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..layout import BlockLayout
 from .subject import Subject
 
 CELLS = 2**21  # of heads * rows * keys: a handful of such arrays, 8 MiB each in float32, are alive at a time
@@ -27,13 +28,36 @@ TINY = 1e-30  # a softmax over keys that hold less than this would lose digits t
 
 
 @dataclass(frozen=True, eq=False)
+class Pairs:
+    """What the pattern, inside D, allows a stretch of rows: written out when first asked for, as not every metric does.
+
+    - layout, heads: whose pairs, each of the heads' own or one head's for all.
+    - first, stop, keys: the rows, and how many keys from 0 on.
+    """
+
+    layout: BlockLayout
+    heads: range
+    first: int
+    stop: int
+    keys: int
+    device: torch.device
+    dtype: torch.dtype
+
+    @cached_property
+    def placed(self) -> tuple[Tensor | None, Tensor]:
+        """Columns and mask, as Chunk has them."""
+        allowed = [self.layout.expand(head, self.first, self.stop)[:, : self.keys] for head in self.heads]
+        columns, mask = _compact(allowed)
+        placed = None if columns is None else torch.from_numpy(columns).to(self.device)
+        return placed, torch.from_numpy(mask).to(self.device, self.dtype)
+
+
+@dataclass(frozen=True, eq=False)
 class Chunk:
     """Query rows `first : stop` of the query heads `heads`; float32, or float64 where the capture is.
 
     - scores [heads, rows, keys]: scale * q.k, -inf outside D.
-    - columns int64 [active]: the keys that any of the rows keeps; None where those are most of the keys, and
-      `active` is then all of them. What is asked of the pattern alone is only computed there.
-    - mask [heads or 1, rows, active]: 1 where the pattern, inside D, allows the pair, else 0.
+    - pairs: what the pattern allows.
     - v [keys, head_dim]: the values.
     """
 
@@ -41,9 +65,21 @@ class Chunk:
     first: int
     stop: int
     scores: Tensor
-    columns: Tensor | None
-    mask: Tensor
+    pairs: Pairs
     v: Tensor
+
+    @property
+    def columns(self) -> Tensor | None:
+        """The keys that any of the rows keeps, int64 [active]; None where those are most of the keys.
+
+        `active` is then all of them. What is asked of the pattern alone is only computed there.
+        """
+        return self.pairs.placed[0]
+
+    @property
+    def mask(self) -> Tensor:
+        """1 where the pattern, inside D, allows the pair, else 0, [heads or 1, rows, active]."""
+        return self.pairs.placed[1]
 
     def active(self, x: Tensor) -> Tensor:
         """The active columns of [heads, rows, keys]."""
@@ -125,7 +161,7 @@ def chunks(subject: Subject) -> Iterator[Chunk]:
         for first in range(0, layer.tokens, rows):
             stop = min(first + rows, layer.tokens)
             keys = stop if causal else layer.tokens
-            made: dict[tuple[int, ...], tuple[Tensor | None, Tensor]] = {}  # heads with one pattern expand it once
+            made: dict[tuple[int, ...], Pairs] = {}  # heads with one pattern expand it once
             for kv_head in range(layer.kv_heads):
                 heads = slice(kv_head * share, (kv_head + 1) * share)
                 scores = q[heads, first:stop] @ k[kv_head, :keys].T
@@ -134,10 +170,8 @@ def chunks(subject: Subject) -> Iterator[Chunk]:
                 groups = tuple(kept.head_group[heads].tolist())
                 if groups not in made:
                     distinct = range(heads.start, heads.start + 1 if len(set(groups)) == 1 else heads.stop)
-                    columns, mask = _compact([kept.expand(head, first, stop)[:, :keys] for head in distinct])
-                    placed = None if columns is None else torch.from_numpy(columns).to(q.device)
-                    made[groups] = placed, torch.from_numpy(mask).to(q.device, dtype)
-                yield Chunk(heads, first, stop, scores, *made[groups], v[kv_head, :keys])
+                    made[groups] = Pairs(kept, distinct, first, stop, keys, q.device, dtype)
+                yield Chunk(heads, first, stop, scores, made[groups], v[kv_head, :keys])
 
 
 def _compact(allowed: Sequence[NDArray[np.bool_]]) -> tuple[NDArray[np.int64] | None, NDArray[np.bool_]]:
