@@ -78,7 +78,7 @@ def flex(case: Case, layout: ps.BlockLayout) -> Forward:
     block_mask = BlockMask.from_kv_blocks(
         *lists(partial), *lists(full), BLOCK_SIZE=case.block, mask_mod=mask_mod, seq_lengths=(case.length, case.length)
     )
-    torch._dynamo.reset()  # else the ninth cell is one too many for its cache, and runs uncompiled
+    torch.compiler.reset()  # else the ninth cell is one too many for its cache, and runs uncompiled
     compiled = torch.compile(flex_attention, dynamic=False)
     gqa = case.kv_heads != case.heads
     return lambda q, k, v: compiled(q, k, v, block_mask=block_mask, enable_gqa=gqa)
