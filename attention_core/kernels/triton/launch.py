@@ -41,9 +41,14 @@ def _own(block: int, most: int) -> int:
 
 
 def forward_shape(lists: TileLists, wide: int, bytes_each: int) -> Shape:
-    """Best of a sweep on H100 (benchmarks/notes/triton.md)."""
+    """Best of a sweep on H100 (benchmarks/notes/triton.md).
+
+    With bit masks 8 warps, by the compiler's word: 4 have no registers for them, 2,536 bytes of stack a thread.
+    """
     if bytes_each == 4 or wide > 128:
         return Shape(_own(lists.line_size, 64), 32, 4, 1 if bytes_each == 4 else 2)
+    if lists.has_bits:
+        return Shape(_own(lists.line_size, 128), 64, 8, 2)
     gathered = lists.granule < 64
     return Shape(_own(lists.line_size, 128), 64, 4, 3 if wide > 64 and not gathered else 2)
 
