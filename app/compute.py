@@ -23,10 +23,10 @@ from pattern_studio.plot.colours import Colours
 
 from . import captures
 from .captures import Source
-from .jobs import Jobs
+from .jobs import Jobs, Wish
 from .map_view import map_view
 from .state import State
-from .words import names
+from .words import layer_cases, names
 from .work import Work
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pattern_studio.metrics import Report
 
 HEAD_DIM = 64  # channels that costs are quoted for
+LAYERS = 10  # kinds of layers that are drawn
 SEEN = 16  # tokens of the smallest cell in pictures of attention
 CELLS = 128  # across the longest of them, each with its words
 QUALITY = ("damage", "recall", "output_error", "oracle", "density")
@@ -41,6 +42,7 @@ TOO_DEEP = "nested too deeply to be worked with; split it into several patterns"
 TOO_LARGE = "this pattern needs more memory than there is at this length; take a shorter problem or a larger block"
 
 Key = tuple[str, Problem, tuple[int, int], int | None]
+Laid = tuple[BlockLayout, LayoutStats]
 
 
 def key_of(work: Work, pattern: Pattern) -> Key:
@@ -48,30 +50,63 @@ def key_of(work: Work, pattern: Pattern) -> Key:
     return pattern.hash, work.problem(), work.block, work.layer if "layers" in names(pattern) else None
 
 
-def design(state: State) -> tuple[BlockLayout, LayoutStats]:
+def design(state: State) -> Laid:
     """The layout and figures of what is shown.
 
     Raises:
         StudioError: the pattern and the problem don't fit.
     """
-    return _design(key_of(state.shown, state.pattern), state.pattern)
+    return layout_of(state, state.pattern)
 
 
-def layout_of(state: State, pattern: Pattern) -> tuple[BlockLayout, LayoutStats]:
+def layout_of(state: State, pattern: Pattern) -> Laid:
     """The same for another pattern on the problem that is shown."""
-    return _design(key_of(state.shown, pattern), pattern)
+    laid = _design(key_of(state.shown, pattern), pattern)
+    if isinstance(laid, str):
+        raise StudioError(laid)
+    return laid
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)
-def _design(key: Key, _pattern: Pattern) -> tuple[BlockLayout, LayoutStats]:
+def _design(key: Key, _pattern: Pattern) -> Laid | str:
+    """A layout and its figures, or why there are none, which can take as long to find out."""
     _, problem, block, layer = key
     try:
         layout = lower(_pattern, problem, block=block, layer=layer)
         return layout, stats_of_layout(_pattern, layout, layer)
+    except StudioError as error:
+        return str(error)
     except RecursionError:
-        raise StudioError(TOO_DEEP) from None
+        return TOO_DEEP
     except MemoryError:
-        raise StudioError(TOO_LARGE) from None
+        return TOO_LARGE
+
+
+def design_job(visitor: str, state: State, colours: Colours) -> Wish[Laid | str]:
+    """`design` of what is shown on its way, or why there is none; its map in these colours then comes at once.
+
+    Raises:
+        StudioError: the problem is none.
+    """
+
+    def work() -> Laid | str:
+        try:
+            laid = design(state)
+            map_of(state, colours)
+        except StudioError as error:
+            return str(error)
+        for span in layer_cases(state.pattern)[:LAYERS]:
+            _design(key_of(replace(state.shown, layer=span.start), state.pattern), state.pattern)
+        return laid
+
+    # What is looked at, and in which colours, is no part of the key: who looks closer waits for the same layout.
+    return _layouts().ask(visitor, key_of(state.shown, state.pattern), work)
+
+
+@st.cache_resource(show_spinner=False)
+def _layouts() -> Jobs[Laid | str]:
+    # Most take hundredths of a second: they wait neither for a visitor's slow one nor for one that is being stopped.
+    return Jobs(kept=16, workers=4, ends=True)
 
 
 def map_of(state: State, colours: Colours) -> dict[str, Any]:
@@ -157,7 +192,7 @@ def job(visitor: str, key: Hashable, work: Callable[[], Any]) -> Future[Any]:
     return _jobs().ask(visitor, key, work)
 
 
-def quality_job(visitor: str, pattern: Pattern, block: tuple[int, int], docs: tuple[int, ...] | None) -> Future[Report]:
+def quality_job(visitor: str, pattern: Pattern, block: tuple[int, int], docs: tuple[int, ...] | None) -> Wish[Report]:
     """`quality` of the chosen capture on its way: done or not, computed once for all who ask for the same."""
     source = captures.chosen()  # here: where the work is done no visitor is known
     key = (source.key, pattern.hash, block, docs)

@@ -1,8 +1,9 @@
 """Long work beside the pages, so that a page answers at once and fills in what takes seconds.
 
-One worker for all sessions: the machine's cores are better spent on one job than torn between two. A
+Mostly one worker for all sessions: the machine's cores are better spent on one job than torn between two. A
 session that wants something else gives up what it wanted before, unless that has begun; what has begun ends
-early where its visitor stops it and nobody else wants it.
+early where its visitor stops it and nobody else wants it. What nobody would come back for (`ends`) ends early, too,
+where its session wants something else.
 """
 
 from __future__ import annotations
@@ -59,15 +60,16 @@ class Jobs(Generic[T]):
     """Results by key, computed once each; the `kept` newest stay.
 
     A session is a visitor's name, followed by a space and more where one visitor wants several things at once.
+    With `ends` a job that has begun is stopped once the last session that wants it asks for another.
 
     >>> jobs = Jobs(kept=2)
     >>> jobs.wait("visitor", "six", lambda: 2 * 3)
     6
     """
 
-    def __init__(self, kept: int) -> None:
-        self._kept = kept
-        self._worker = ThreadPoolExecutor(1, thread_name_prefix="studio-job")
+    def __init__(self, kept: int, workers: int = 1, ends: bool = False) -> None:
+        self._kept, self._ends = kept, ends
+        self._worker = ThreadPoolExecutor(workers, thread_name_prefix="studio-job")
         self._jobs: OrderedDict[Hashable, Task] = OrderedDict()
         self._wanted: OrderedDict[str, Hashable] = OrderedDict()
         self._stopped: OrderedDict[str, Hashable] = OrderedDict()
@@ -75,6 +77,8 @@ class Jobs(Generic[T]):
 
     def ask(self, session: str, key: Hashable, work: Callable[[], T]) -> Wish[T]:
         """The job of this key, begun or finished; what the session asked for before is given up if still waiting.
+
+        Where jobs end that are no longer wanted, it is also given up if it has begun.
 
         One that the session has stopped is not begun again before `again`, or before it has asked for another.
         """
@@ -87,9 +91,9 @@ class Jobs(Generic[T]):
             before = self._wanted.pop(session, None)
             self._wanted[session] = key
             if before is not None and before != key and before not in self._wanted.values():
-                waiting = self._jobs.get(before)
-                if waiting is not None and waiting.future.cancel():
-                    del self._jobs[before]
+                older = self._jobs.get(before)
+                if older is not None and (older.future.cancel() or (self._ends and not older.future.done())):
+                    self._jobs.pop(before).stop()
             if key not in self._jobs:
                 self._jobs[key] = Task(1)
                 self._worker.submit(run, self._jobs[key], lambda task: _stoppable(task, work))

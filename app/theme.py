@@ -100,13 +100,26 @@ label [data-testid="stTooltipIcon"] { opacity: 0.3; }
 [data-stale="true"] { opacity: 1 !important; transition: none !important; }
 /* A form that has gone would else stand beside the new one until everything below is drawn. */
 .st-key-family-form [data-stale="true"] { animation: ps-leave 0s 0.6s forwards; }
-@keyframes ps-leave { to { visibility: hidden; } }
+@keyframes ps-leave { to { visibility: hidden; clip-path: inset(100%); } }  /* labels say that they are visible */
 .st-key-quality:has(.ps-waits) [data-testid="stMetric"] { opacity: 0.4; }
 .st-key-measured-before { opacity: 0.4; }
 /* Stop stands right behind the line that says what is measured, in room of its own: nothing moves when it comes. */
 .stVerticalBlock[class*="st-key-awaited"] { position: relative; width: fit-content; max-width: 100%; }
 .stVerticalBlock[class*="st-key-awaited"]:has(.ps-waits) { padding-right: 2.4rem; }
 [class*="st-key-awaited"] [class*="st-key-Stop"] { position: absolute; right: 0; top: -4px; width: auto; }
+/* While a pattern is laid out the last map and figures stand faintly, or where there are none frames in their places.
+   The line lies over the map: nothing moves when it comes and goes. */
+.stColumn:has(> * > * > .st-key-laying-out) { position: relative; }
+[data-testid="stLayoutWrapper"]:has(> .st-key-laying-out) { position: absolute; z-index: 5; left: 0; right: 0;
+  top: 210px; pointer-events: none; }
+.st-key-laying-out { align-items: center; }
+.st-key-laying-out > * { width: fit-content; max-width: 90%; pointer-events: auto; padding: 8px 14px;
+  border: 1px solid var(--ps-line); border-radius: 6px; background: var(--ps-background); }
+.stMain:has(.st-key-laying-out .ps-waits) :is(
+  .st-key-figures, .st-key-map-tools, [class*="st-key-map-"] > *, .ps-map-words) { opacity: 0.4; }
+.ps-frame { height: 538px; border: 1px solid var(--ps-line); border-radius: 4px; }
+.stElementContainer:has(> * > .ps-frame):has(~ * > .st-key-map-tools) { display: none; }
+[data-testid="stLayoutWrapper"]:has(> .st-key-figures-frame):has(~ * > .st-key-figures) { display: none; }
 .ps-seconds { display: inline-block; min-width: 2.4em; }
 
 .ps-map-words { font-size: 13px; line-height: 21px; color: var(--ps-quiet); text-align: center; margin-top: -6px; }

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from pattern_studio import BlockLayout
-from pattern_studio.metrics import LayoutStats, layout_balance
+from pattern_studio.metrics import layout_balance
 from pattern_studio.metrics.predicts import described
 
 from .. import compute, numbers
@@ -23,74 +22,75 @@ COLUMNS = 3
 Figure = tuple[str, str, str]  # label, value, help
 
 
-def render(layout: BlockLayout, stats: LayoutStats) -> None:
-    """Draw what follows from the layout alone."""
+def render(laid: compute.Laid | None) -> None:
+    """Draw what follows from the layout alone; without one, each figure says that it is waited for."""
     group("Density, over all heads", first=True)
     _row(
         (
             "Token, causal",
-            numbers.percent(stats.density.token_of_causal),
+            _told(laid, lambda it: numbers.percent(it[1].density.token_of_causal)),
             "Token density of the causal triangle: allowed pairs with key <= query / all such pairs. Dense causal "
-            f"attention has 100 %. {numbers.count(stats.pairs)} pairs are allowed.",
+            f"attention has 100 %. {_told(laid, lambda it: numbers.count(it[1].pairs))} pairs are allowed.",
         ),
         (
             "Token, all",
-            numbers.percent(stats.density.token),
+            _told(laid, lambda it: numbers.percent(it[1].density.token)),
             "Token density of everything: allowed pairs / (query rows x keys). Dense causal attention has about 50 %.",
         ),
         (
             "Block",
-            numbers.percent(stats.density.block),
+            _told(laid, lambda it: numbers.percent(it[1].density.block)),
             "Block density: active tiles / tiles, the share of the map that a block kernel has to compute. "
-            f"{numbers.count(stats.tiles.active)} of {numbers.count(stats.tiles.total)} tiles are active.",
+            f"{_told(laid, lambda it: numbers.count(it[1].tiles.active))} of "
+            f"{_told(laid, lambda it: numbers.count(it[1].tiles.total))} tiles are active.",
         ),
     )
     group("Tiles")
-    by_row, by_key = layout_balance(layout)
+    balance = layout_balance(laid[0]) if laid else None
     _row(
         (
             "Full",
-            numbers.count(stats.tiles.full),
+            _told(laid, lambda it: numbers.count(it[1].tiles.full)),
             "Tiles in which every pair is allowed: no mask is needed there. Summed over heads.",
         ),
         (
             "Partial",
-            numbers.count(stats.tiles.partial),
+            _told(laid, lambda it: numbers.count(it[1].tiles.partial)),
             "Active tiles with pairs that are masked out. Summed over heads; fewer is better.",
         ),
         (
             "Efficiency",
-            numbers.percent(stats.block_efficiency),
+            _told(laid, lambda it: numbers.percent(it[1].block_efficiency)),
             "Block efficiency: allowed pairs / pairs inside active tiles. 100 % wastes nothing; smaller blocks, or "
             "fewer keys a block, raise it.",
         ),
         (
             "Balance",
-            numbers.fraction(by_row),
+            _told(balance, lambda by: numbers.fraction(by[0])),
             "Most active tiles of a query block / their mean, over all heads: how much longer the forward pass's "
             "longest line of work is than an even share. 1 is best. By key blocks, as the backward pass goes: "
-            f"{numbers.fraction(by_key)}.",
+            f"{_told(balance, lambda by: numbers.fraction(by[1]))}.",
         ),
         columns=4,
     )
     group("Cost")
-    flops = compute.forward_flops(layout)
+    flops = compute.forward_flops(laid[0]) if laid else 0
     _row(
         (
             "Forward pass",
-            numbers.scaled(flops, "FLOP"),
+            _told(laid, lambda _: numbers.scaled(flops, "FLOP")),
             f"4 x {compute.HEAD_DIM} channels x pairs in active tiles, over all heads: two matrix products of 2 FLOP a "
             "pair and channel.",
         ),
         (
             "Of dense",
-            numbers.percent(flops / compute.dense_flops(layout.problem)),
+            _told(laid, lambda it: numbers.percent(flops / compute.dense_flops(it[0].problem))),
             "This forward pass / one over all pairs. A dense causal kernel needs about 50 %. "
             "It is a count, not a measured time.",
         ),
         (
             "Empty rows",
-            numbers.count(stats.empty_rows),
+            _told(laid, lambda it: numbers.count(it[1].empty_rows)),
             "Query rows without an allowed key, summed over heads. Their output is 0. None is best.",
         ),
     )
@@ -166,8 +166,8 @@ def _possible(report: Figures | None) -> tuple[Figure, ...]:
     )
 
 
-def _told(report: Figures | None, value: Callable[[Any], str]) -> str:
-    return "…" if report is None else value(report)  # compute.QUALITY asks for recall, its oracle and output error
+def _told(known: Any, value: Callable[[Any], str]) -> str:
+    return "…" if known is None else value(known)  # compute.QUALITY asks for recall, its oracle and output error
 
 
 def group(title: str, note: str = "", first: bool = False) -> None:

@@ -14,7 +14,6 @@ from ..theme import colours
 from ..words import layer_cases
 from .figures_panel import group
 
-MOST = 10  # kinds of layers that fit in a row
 SIDE = 64  # pixels, of which about half are shown: sharp on dense screens
 
 
@@ -23,9 +22,9 @@ def render(state: State) -> None:
     cases = layer_cases(state.pattern)
     if not cases:
         return
-    group("Layers", f"{len(cases)} kinds; the first {MOST}" if len(cases) > MOST else "")
+    group("Layers", f"{len(cases)} kinds; the first {compute.LAYERS}" if len(cases) > compute.LAYERS else "")
     with st.container(horizontal=True, gap="xxsmall", key="layers"):
-        for span in cases[:MOST]:
+        for span in cases[: compute.LAYERS]:
             chosen = "-chosen" if state.shown.layer in span else ""
             name = f"{span.start}" if len(span) == 1 else f"{span.start} to {span[-1]}"
             with st.container(gap=None, width=62, key=f"layer-{span.start}{chosen}"):

@@ -17,6 +17,12 @@ _DONE = "Measured exactly, every row of every head."
 _LAST = "last report"  # shown faintly while the next one is measured
 
 
+def unknown() -> None:
+    """Draw the places of the figures alone, while it is not known whether there is something to measure."""
+    figures_panel.group("Quality", captures.chosen().title)
+    figures_panel.quality(None)
+
+
 def render(state: State) -> None:
     """Draw the figures, the last ones faintly while new ones are measured: always in the same places."""
     figures_panel.group("Quality", captures.chosen().title)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError, Future, wait
 from html import escape
 from typing import Any
 
@@ -20,6 +20,7 @@ POLL = 0.1  # seconds between looks, and the longest that a visitor's next actio
 WAITS = "ps-waits"  # marks a line beside figures that are not this pattern's, or not yet
 FAINT, NOTHING = "Faint is what was measured before.", "Nothing was changed."  # when it was stopped
 AWAITED = "awaited"  # begins the key of the line with its Stop
+SOON = 0.3  # seconds in which nothing is said of what is quick as a rule: the words would only flicker
 LONG = 1.0  # seconds after which a Stop is offered: before that it would only flicker
 
 
@@ -31,6 +32,12 @@ def when_done(jobs: Sequence[Future[Any]], show: Callable[..., None], waiting: s
     if results is not None:
         with place.container():
             show(*results)
+
+
+def soon(job: Future[Any]) -> bool:
+    """Wait a moment; whether the job's result is there then."""
+    wait([job], SOON)
+    return has(job)
 
 
 def has(job: Future[Any]) -> bool:

@@ -14,6 +14,7 @@ from ..components import (
     figures_panel,
     head_strip,
     layer_strip,
+    laying_out,
     map_panel,
     pattern_file,
     problem_form,
@@ -22,7 +23,7 @@ from ..components import (
     theme_watch,
     why_panel,
 )
-from ..state import State
+from ..theme import colours
 
 
 def render() -> None:
@@ -37,16 +38,23 @@ def render() -> None:
         problem_form.render(state)
         pattern_file.render(state)
     try:
-        layout, stats = compute.design(state)
+        job = compute.design_job(session.visitor(), state, colours())
+        laid = laying_out.render(job, middle, right)
     except StudioError as error:
-        with middle:
-            _misfit(state, error)
+        laid = str(error)
+    if laid is None:
+        theme_watch.render()  # there is no map that would
         return
+    if isinstance(laid, str):
+        with middle:
+            _misfit(laid)
+        return
+    layout, _ = laid
     with middle:
         map_panel.render(state, layout)
     with right, st.container(gap="xsmall", key="figures"):
         why_panel.render(state)
-        figures_panel.render(layout, stats)
+        figures_panel.render(laid)
         quality = st.container(gap="xsmall")
         head_strip.render(state, layout)
         layer_strip.render(state)
@@ -54,10 +62,10 @@ def render() -> None:
         quality_panel.render(state)
 
 
-def _misfit(state: State, error: StudioError) -> None:
+def _misfit(why: str) -> None:
     """The text can be read, but not lowered for this problem."""
     theme_watch.render()  # there is no map that would
     st.html(
-        f'<div class="ps-wrong" role="alert">{escape(str(error)[:600])}</div>'
+        f'<div class="ps-wrong" role="alert">{escape(why[:600])}</div>'
         '<div class="ps-note">Change the problem on the left, or the text.</div>'
     )

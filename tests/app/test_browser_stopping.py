@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.app.visit import box, figure, opened, settled
+from tests.app.visit import box, drawn_map, figure, opened, settled
 
 pytestmark = pytest.mark.browser
 
@@ -28,6 +28,7 @@ PLACES = """() => {
 
 def test_a_long_measurement_is_stopped_and_the_page_goes_on(page: Page, address: str):
     opened(page, f"{address}/?{urlencode({'p': LONG, 'h': 9, 'bq': 16, 'bk': 1})}")
+    expect(drawn_map(page)).to_be_visible()
     for _ in range(2):  # begun again it can be stopped again
         page.get_by_role("button", name="Stop", exact=True).click()
         expect(page.get_by_text("Stopped before it was done.")).to_be_visible()
@@ -37,6 +38,29 @@ def test_a_long_measurement_is_stopped_and_the_page_goes_on(page: Page, address:
         page.get_by_role("button", name="Begin again").click()
     box(page).fill("causal")  # another pattern is measured without being asked twice
     expect(figure(page, "Recall, mean")).to_have_text("100 %")
+
+
+def test_a_long_layout_is_overtaken_by_the_next_text_and_can_be_stopped(page: Page, address: str):
+    opened(page, f"{address}/?{urlencode({'p': LONGER, 'h': 9, 'bq': 16, 'bk': 1})}")
+    stop = page.get_by_role("button", name="Stop", exact=True)
+    expect(stop).to_be_visible()
+    expect(drawn_map(page)).to_have_count(0)
+    box(page).fill("causal & window(300, 0)")
+    expect(drawn_map(page)).to_be_visible(timeout=8_000)  # it takes a second; what it overtook a quarter of a minute
+    expect(page.get_by_text("Measured exactly")).to_be_visible()
+    settled(page)
+    before, density = drawn_map(page).bounding_box(), figure(page, "Block").inner_text()
+    box(page).fill(LONGER)
+    expect(stop).to_be_visible()
+    assert drawn_map(page).bounding_box() == before, "the last map stays where it was"
+    stop.click()
+    expect(page.get_by_text("Stopped before it was done.")).to_be_visible()
+    settled(page)
+    expect(drawn_map(page)).to_have_count(0)
+    expect(figure(page, "Block")).to_have_text("…")
+    box(page).fill("causal & window(300, 0)")
+    expect(figure(page, "Block")).to_have_text(density)
+    expect(drawn_map(page)).to_be_visible()
 
 
 @pytest.mark.parametrize("width", [1280, 1024])

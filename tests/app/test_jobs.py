@@ -102,6 +102,21 @@ def test_a_finished_job_can_not_be_stopped():
     assert wish.result(0) == 1
 
 
+def test_where_jobs_end_the_next_wish_stops_what_nobody_else_wants_and_does_not_wait_for_it():
+    jobs, begun, gate = Jobs(kept=8, workers=2, ends=True), Event(), Event()
+    older = jobs.ask("a", "older", spinning(begun))
+    assert begun.wait(10)
+    assert jobs.ask("a", "next", lambda: 2).result(10) == 2
+    with pytest.raises(Stopped):
+        older.result(10)
+    assert jobs.ask("a", "older", lambda: 3).result(10) == 3  # not a stop of the visitor's: it may begin anew
+    shared = jobs.ask("b", "shared", lambda: gate.wait(10) and ps.lower(ps.causal, q_len=1).pairs)
+    jobs.ask("a", "shared", lambda: 0)
+    assert jobs.ask("a", "next", lambda: 0).result(10) == 2  # and what was done stays
+    gate.set()
+    assert shared.result(10) == 1
+
+
 def test_what_is_stopped_between_two_chunks_leaves_the_worker_as_it_was():
     jobs, begun = Jobs(kept=4), Event()
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from threading import Event
 
+import pytest
 from pattern_studio_app import compute
+from pattern_studio_app.events import Typed
+from pattern_studio_app.state import reduce
 from streamlit.testing.v1 import AppTest
 
 import pattern_studio as ps
+from pattern_studio.plot.colours import LIGHT
 from tests.app.drive import figures, html, labelled
-from tests.app.test_pages import started, typed
+from tests.app.test_pages import expected, started, typed
 
 
 def stop(at: AppTest, text: str) -> None:
@@ -52,6 +56,33 @@ def test_design_keeps_the_last_figures_and_says_that_it_was_stopped():
     again(at)
     assert "Stopped" not in html(at)
     assert figures(at)["Recall, mean"] != before["Recall, mean"]
+
+
+def test_design_stopped_before_it_is_laid_out_shows_no_other_patterns_figures(monkeypatch: pytest.MonkeyPatch):
+    at, gate, lower, text = started("design"), Event(), compute.lower, "causal & window(43, 0)"
+    monkeypatch.setattr(compute, "lower", lambda *args, **more: gate.wait(60) and lower(*args, **more))
+    session = at.session_state["studio session"]
+    compute.design_job(session.visitor, reduce(session.state, Typed(text)), LIGHT).stop()
+    gate.set()
+    typed(at, text)
+    assert "Stopped before it was done." in html(at)
+    assert set(figures(at).values()) == {"…"}
+    assert not [button for button in at.button if button.key == "whole"]  # of the map
+    again(at)
+    assert "Stopped" not in html(at)
+    assert figures(at) | expected(text, ps.Problem(1024, heads=9)) == figures(at)
+    assert [button for button in at.button if button.key == "whole"]
+
+
+def test_a_refusal_is_found_once_however_often_the_page_is_drawn(monkeypatch: pytest.MonkeyPatch):
+    calls, lower = [], compute.lower
+    monkeypatch.setattr(compute, "lower", lambda *args, **more: calls.append(args) or lower(*args, **more))
+    at = typed(started("design"), "causal & docs & window(44, 0)")
+    for page in ("design", "design", "export", "design"):
+        at.session_state["page"] = page
+        at.run()
+        assert "document" in html(at)
+    assert len(calls) == 1
 
 
 def test_quality_keeps_the_last_figures_faintly_until_it_begins_again():
