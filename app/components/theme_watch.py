@@ -12,7 +12,9 @@ KEY = "theme-watch"
 
 # For any component: Streamlit calls its script again whenever its theme changes.
 JS = """function watchTheme(parentElement, setTriggerValue) {
-  const ground = getComputedStyle(parentElement.querySelector('*')).getPropertyValue('--st-background-color');
+  const first = parentElement.querySelector('*');
+  const ground = getComputedStyle(first).getPropertyValue('--st-background-color');
+  first.dataset.watched = '';  // from here on a change is seen
   if (parentElement.psGround && parentElement.psGround !== ground) setTriggerValue('themed', ground);
   parentElement.psGround = ground;
 }

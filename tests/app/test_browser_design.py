@@ -236,6 +236,7 @@ def test_the_theme_is_followed_on_every_other_page(page: Page, address: str, pat
     settled(page)
     words = page.locator(".ps-note, .ps-status, .ps-about").first
     expect(words).to_have_css("color", rgb(LIGHT.quiet))
+    expect(page.locator(".st-key-theme-watch [data-watched]")).to_be_attached()  # its script comes after the page
     page.emulate_media(color_scheme="dark")
     expect(words).to_have_css("color", rgb(DARK.quiet))
 
