@@ -82,8 +82,8 @@ def _design(key: Key, _pattern: Pattern) -> Laid | str:
         return TOO_LARGE
 
 
-def design_job(visitor: str, state: State, colours: Colours) -> Wish[Laid | str]:
-    """`design` of what is shown on its way, or why there is none; its map in these colours then comes at once.
+def design_job(visitor: str, state: State, colours: Colours | None = None) -> Wish[Laid | str]:
+    """`design` of what is shown on its way, or why there is none; its map in these colours, if any, comes at once then.
 
     Raises:
         StudioError: the problem is none.
@@ -92,6 +92,8 @@ def design_job(visitor: str, state: State, colours: Colours) -> Wish[Laid | str]
     def work() -> Laid | str:
         try:
             laid = design(state)
+            if colours is None:
+                return laid
             map_of(state, colours)
         except StudioError as error:
             return str(error)
@@ -103,8 +105,21 @@ def design_job(visitor: str, state: State, colours: Colours) -> Wish[Laid | str]
     return _layouts().ask(visitor, key_of(state.shown, state.pattern), work)
 
 
+def beside_job(visitor: str, state: State, other: Pattern) -> Wish[tuple[BlockLayout, LayoutStats, Diff] | str]:
+    """The layout and figures of another pattern and how it differs from what is shown, or why not, on their way."""
+
+    def work() -> tuple[BlockLayout, LayoutStats, Diff] | str:
+        try:
+            return *layout_of(state, other), compared(state, other)
+        except StudioError as error:
+            return str(error)
+
+    key = key_of(state.shown, state.pattern), key_of(state.shown, other), state.shown.layer
+    return _layouts().ask(visitor, key, work)
+
+
 @st.cache_resource(show_spinner=False)
-def _layouts() -> Jobs[Laid | str]:
+def _layouts() -> Jobs[Any]:
     # Most take hundredths of a second: they wait neither for a visitor's slow one nor for one that is being stopped.
     return Jobs(kept=16, workers=4, ends=True)
 

@@ -113,10 +113,14 @@ label [data-testid="stTooltipIcon"] { opacity: 0.3; }
 [data-testid="stLayoutWrapper"]:has(> .st-key-laying-out) { position: absolute; z-index: 5; left: 0; right: 0;
   top: 210px; pointer-events: none; }
 .st-key-laying-out { align-items: center; }
-.st-key-laying-out > * { width: fit-content; max-width: 90%; pointer-events: auto; padding: 8px 14px;
-  border: 1px solid var(--ps-line); border-radius: 6px; background: var(--ps-background); }
+:is(.st-key-laying-out, .st-key-laying-above) > * { width: fit-content; max-width: 90%; pointer-events: auto;
+  padding: 8px 14px; border: 1px solid var(--ps-line); border-radius: 6px; background: var(--ps-background); }
 .stMain:has(.st-key-laying-out .ps-waits) :is(
   .st-key-figures, .st-key-map-tools, [class*="st-key-map-"] > *, .ps-map-words) { opacity: 0.4; }
+[data-testid="stLayoutWrapper"]:has(> .st-key-laying-above) { position: absolute; z-index: 5; left: 0; right: 0;
+  margin-top: 90px; pointer-events: none; }
+[data-testid="stLayoutWrapper"]:has(> .st-key-laying-above .ps-waits) ~ * { opacity: 0.4 !important; }
+.st-key-laying-above { align-items: center; }
 .ps-frame { height: 538px; border: 1px solid var(--ps-line); border-radius: 4px; }
 .stElementContainer:has(> * > .ps-frame):has(~ * > .st-key-map-tools) { display: none; }
 [data-testid="stLayoutWrapper"]:has(> .st-key-figures-frame):has(~ * > .st-key-figures) { display: none; }

@@ -21,7 +21,7 @@ def render(job: Future[compute.Laid | str], middle: DeltaGenerator, right: Delta
     frames stand, too (the style sheet chooses).
     """
     over, map_frame, figures_frame = middle.container(key="laying-out"), middle.empty(), right.empty()
-    if soon(job):
+    if soon([job]):
         return job.result()
     map_frame.html(_FRAME)
     with figures_frame.container(gap="xsmall", key="figures-frame"):

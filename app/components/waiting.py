@@ -34,10 +34,25 @@ def when_done(jobs: Sequence[Future[Any]], show: Callable[..., None], waiting: s
             show(*results)
 
 
-def soon(job: Future[Any]) -> bool:
-    """Wait a moment; whether the job's result is there then."""
-    wait([job], SOON)
-    return has(job)
+def soon(jobs: Sequence[Future[Any]]) -> bool:
+    """Wait a moment; whether the jobs' results are there then."""
+    wait(jobs, SOON)
+    return all(map(has, jobs))
+
+
+def soon_or_awaited(jobs: Sequence[Future[Any]], waiting: str) -> list[Any] | None:
+    """As `awaited` for what is quick as a rule: nothing is said for a moment, and then above all that follows.
+
+    The style sheet lets the line take no room: it lies over what was drawn before.
+    """
+    place = st.empty()
+    if soon(jobs):
+        return [job.result() for job in jobs]
+    with place.container(key="laying-above"):
+        results = awaited(jobs, waiting, older="")
+    if results is not None:
+        place.empty()
+    return results
 
 
 def has(job: Future[Any]) -> bool:

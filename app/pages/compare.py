@@ -8,6 +8,7 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from pattern_studio import BlockLayout, Pattern, StudioError
+from pattern_studio.diff import Diff
 from pattern_studio.metrics import LayoutStats
 from pattern_studio.plot import density_map
 from pattern_studio.plot.density import DensityMap
@@ -15,7 +16,7 @@ from pattern_studio.plot.tile_map import heatmap
 
 from .. import captures, compute, numbers, session
 from ..components import cursor, difference_map, figures_panel, small_map, text_bar, tradeoff
-from ..components.waiting import when_done
+from ..components.waiting import soon_or_awaited, when_done
 from ..events import Compared, ZoomedOut
 from ..reading import read
 from ..session import follow, on, sends
@@ -34,15 +35,40 @@ def render() -> None:
     if not state.shown.beside:
         _empty()
         return
+    with st.container(gap="xsmall"):  # what is waited for is told at its top
+        _sides(state)
+
+
+def _sides(state: State) -> None:
+    visitor = session.visitor()
+    readings = zip("BCD", map(read, state.shown.beside), strict=False)
+    others = {letter: reading.pattern for letter, reading in readings if reading.pattern is not None}
     try:
-        layout, stats = compute.design(state)
+        found = soon_or_awaited(
+            [
+                compute.design_job(f"{visitor} A", state),
+                *(compute.beside_job(f"{visitor} {letter}", state, other) for letter, other in others.items()),
+            ],
+            "Laying the patterns out …",
+        )
     except StudioError as error:
-        st.html(f'<div class="ps-wrong" role="alert">A: {escape(str(error)[:400])}</div>')
+        found = [str(error)]
+    if found is None:
         return
-    rivals = [found for n, text in enumerate(state.shown.beside) if (found := _rival(state, n, text))]
+    first, *rest = found
+    if isinstance(first, str):
+        _wrong("A", first)
+        return
+    rivals = []
+    for (letter, pattern), beside in zip(others.items(), rest, strict=True):
+        if isinstance(beside, str):
+            _wrong(letter, beside)
+        else:
+            rivals.append((letter, pattern, *beside))
+    layout, stats = first
     _maps(state, layout, rivals)
-    sides = [("A", state.pattern, layout, stats), *rivals]
-    docs, visitor = document_lengths(state.shown.docs), session.visitor()
+    sides: list[Side] = [("A", state.pattern, layout, stats), *(rival[:4] for rival in rivals)]
+    docs = document_lengths(state.shown.docs)
     jobs = [
         compute.quality_job(f"{visitor} {letter}", pattern, state.shown.block, docs) for letter, pattern, _, _ in sides
     ]
@@ -50,6 +76,11 @@ def render() -> None:
 
 
 Side = tuple[str, Pattern, BlockLayout, LayoutStats]
+Rival = tuple[str, Pattern, BlockLayout, LayoutStats, Diff]
+
+
+def _wrong(letter: str, why: str) -> None:
+    st.html(f'<div class="ps-wrong" role="alert">{letter}: {escape(why[:400])}</div>')
 
 
 def _texts(state: State) -> None:
@@ -94,29 +125,17 @@ def _colours() -> tuple[str, ...]:
     return c.full, c.only_b, c.only_a, c.ink
 
 
-def _rival(state: State, n: int, text: str) -> Side | None:
-    pattern = read(text).pattern
-    if pattern is None:
-        return None
-    try:
-        layout, stats = compute.layout_of(state, pattern)
-    except StudioError as error:
-        st.html(f'<div class="ps-wrong" role="alert">{"BCD"[n]}: {escape(str(error)[:400])}</div>')
-        return None
-    return "BCD"[n], pattern, layout, stats
-
-
-def _maps(state: State, layout: BlockLayout, rivals: list[Side]) -> None:
+def _maps(state: State, layout: BlockLayout, rivals: list[Rival]) -> None:
     """A, B and their difference; of more than two A and each difference, which holds the other, too."""
     columns = iter(st.columns(3 if len(rivals) == 1 else 1 + len(rivals), gap="small"))
     with next(columns):
         _map(state, "A", state.pattern, layout)
-    for letter, pattern, other, _ in rivals:
+    for letter, pattern, other, _, found in rivals:
         if len(rivals) == 1:
             with next(columns):
                 _map(state, letter, pattern, other)
         with next(columns):
-            _difference(state, letter, pattern, layout)
+            _difference(state, letter, pattern, layout, found)
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.button(
             "Whole map",
@@ -131,7 +150,7 @@ def _maps(state: State, layout: BlockLayout, rivals: list[Side]) -> None:
             width="content",
         )
         with st.container(width="stretch"):
-            sides = [("A", layout), *((letter, other) for letter, _, other, _ in rivals)]
+            sides = [("A", layout), *((letter, other) for letter, _, other, *_ in rivals)]
             cursor.render([(letter, _cells(state, one)) for letter, one in sides])
 
 
@@ -146,8 +165,7 @@ def _cells(state: State, layout: BlockLayout) -> DensityMap:
     return density_map(layout, state.head, state.viewport, difference_map.CELLS)
 
 
-def _difference(state: State, letter: str, other: Pattern, layout: BlockLayout) -> None:
-    found = compute.compared(state, other)
+def _difference(state: State, letter: str, other: Pattern, layout: BlockLayout, found: Diff) -> None:
     figures_panel.group(f"A and {letter}", _verdict(found.verdict, letter), first=True)
     drawn = difference_map.figure(layout, found, state.head, state.viewport)
     key = (compute.key_of(state.shown, state.pattern), other.hash, state.head)

@@ -11,7 +11,7 @@ from pattern_studio.exporters import TARGETS, Export, Fidelity
 
 from .. import compute, exporting, numbers, session
 from ..components import doctor_panel, export_list, matrix_table, text_bar
-from ..components.waiting import when_done
+from ..components.waiting import soon_or_awaited, when_done
 from ..events import TargetChosen
 from ..session import follow, on
 from ..state import State
@@ -37,13 +37,24 @@ def render() -> None:
     with every:
         matrix_table.render(state)
     with mine:
-        try:
-            _, stats = compute.design(state)
-        except StudioError as error:
-            st.html(f'<div class="ps-wrong" role="alert">{escape(str(error)[:600])}</div>')
-            return
-        jobs = [exporting.fidelities_job(session.visitor(), state)]
-        when_done(jobs, lambda held: _page(state, held, stats.pairs), "Trying the pattern with every target …")
+        _mine(state)
+
+
+def _mine(state: State) -> None:
+    try:
+        job = compute.design_job(session.visitor(), state)
+        found = soon_or_awaited([job], "Laying the pattern out …")
+    except StudioError as error:
+        found = [str(error)]
+    if found is None:
+        return
+    [laid] = found
+    if isinstance(laid, str):
+        st.html(f'<div class="ps-wrong" role="alert">{escape(laid[:600])}</div>')
+        return
+    pairs = laid[1].pairs
+    jobs = [exporting.fidelities_job(session.visitor(), state)]
+    when_done(jobs, lambda held: _page(state, held, pairs), "Trying the pattern with every target …")
 
 
 def _page(state: State, held: dict[str, Fidelity], pairs: int) -> None:

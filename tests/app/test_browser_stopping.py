@@ -63,6 +63,27 @@ def test_a_long_layout_is_overtaken_by_the_next_text_and_can_be_stopped(page: Pa
     expect(drawn_map(page)).to_be_visible()
 
 
+@pytest.mark.parametrize(("where", "told"), [("compare", "A lies in B"), ("export", "Python text")])
+def test_a_long_layout_can_be_stopped_elsewhere_too(page: Page, address: str, where: str, told: str):
+    query = {"p": "causal & window(300, 0)", "h": 9, "bq": 16, "bk": 1, "vs1": "causal"}
+    opened(page, f"{address}/{where}?{urlencode(query)}")
+    said = page.get_by_text(told).first
+    expect(said).to_be_visible()
+    settled(page)
+    before = said.bounding_box()
+    box(page).fill("causal & random(801)")
+    stop = page.get_by_role("button", name="Stop", exact=True)
+    expect(stop).to_be_visible()
+    assert said.bounding_box() == before, "what stood there stays where it was"
+    stop.click()
+    expect(page.get_by_text("Stopped before it was done.")).to_be_visible()
+    settled(page)
+    expect(said).to_have_count(0)
+    expect(page.get_by_role("button", name="Begin again")).to_have_count(1)
+    box(page).fill("causal & window(301, 0)")
+    expect(said).to_be_visible(timeout=8_000)
+
+
 @pytest.mark.parametrize("width", [1280, 1024])
 def test_on_quality_stop_stands_in_the_row_of_its_sentence(page: Page, address: str, width: int):
     page.set_viewport_size({"width": width, "height": 800})
