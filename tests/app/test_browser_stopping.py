@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from urllib.parse import urlencode
 
 import pytest
@@ -46,7 +47,7 @@ def test_a_long_layout_is_overtaken_by_the_next_text_and_can_be_stopped(page: Pa
     expect(stop).to_be_visible()
     expect(drawn_map(page)).to_have_count(0)
     box(page).fill("causal & window(300, 0)")
-    expect(drawn_map(page)).to_be_visible(timeout=8_000)  # it takes a second; what it overtook a quarter of a minute
+    expect(drawn_map(page)).to_be_visible(timeout=12_000)  # it takes a second; what it overtook a quarter of a minute
     expect(page.get_by_text("Measured exactly")).to_be_visible()
     settled(page)
     before, density = drawn_map(page).bounding_box(), figure(page, "Block").inner_text()
@@ -97,3 +98,17 @@ def test_on_quality_stop_stands_in_the_row_of_its_sentence(page: Page, address: 
     assert button[2] <= width
     stop.click()  # also so that nothing waits for it: there is one worker
     expect(page.get_by_text("Stopped before it was done.")).to_be_visible()
+
+
+def test_a_running_fit_tells_how_far_it_is_and_is_stopped(page: Page, address: str):
+    opened(page, f"{address}/fit?{urlencode({'p': 'causal', 'h': 9, 'bq': 16, 'bk': 1})}")
+    settled(page)
+    page.get_by_role("button", name="Fit", exact=True).click()
+    bar = page.get_by_role("progressbar")
+    expect(bar).to_be_visible()
+    expect(page.get_by_text(re.compile(r"step \d+ of \d+, \d+ s"))).to_be_visible()
+    page.get_by_role("button", name="Stop", exact=True).click()
+    expect(page.get_by_text("Stopped; nothing was changed.")).to_be_visible()
+    expect(bar).to_have_count(0)
+    settled(page)
+    expect(box(page)).to_have_value("causal")
