@@ -143,7 +143,7 @@ def main() -> None:
             except StudioError as error:  # a score that does not serve this block
                 print(f"no {name} at {block}: {error}", flush=True)
                 continue
-            except Exception as error:  # what one way runs into must not cost the times of the others
+            except Exception as error:  # the others are timed first, then it ends the run as a failure
                 failed = {"way": name, "block": list(block), "error": f"{type(error).__name__}: {error}"[:500]}
                 values["failed"].append(failed)
                 print(failed, flush=True)
@@ -152,6 +152,8 @@ def main() -> None:
                 print({key: round(x, 4) if isinstance(x, float) else x for key, x in row.items()}, flush=True)
             out.parent.mkdir(exist_ok=True)
             out.write_text(json.dumps(values, indent=1, allow_nan=False) + "\n")
+    if values["failed"]:
+        raise SystemExit(f"failed: {', '.join('{way} at {block}'.format_map(row) for row in values['failed'])}")
 
 
 if __name__ == "__main__":

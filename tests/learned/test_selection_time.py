@@ -33,11 +33,14 @@ def test_every_way_is_timed_beside_the_attention_it_serves(tmp_path, monkeypatch
         assert 0.5 < row["block_density"] <= 0.6
 
 
-def test_a_way_that_fails_is_noted_and_the_others_go_on(tmp_path, monkeypatch):
+def test_the_others_go_on_after_a_way_that_fails_and_then_the_run_has_failed(tmp_path, monkeypatch):
     def broken(q, k, tiling):
         raise RuntimeError("no such program")
 
     monkeypatch.setitem(selection_time.SCORES, "pooled", broken)
-    found = run(tmp_path / "found.json", monkeypatch)
+    out = tmp_path / "found.json"
+    with pytest.raises(SystemExit, match=r"failed: pooled at \[32, 32\], pooled at \[32, 8\]"):
+        run(out, monkeypatch)
+    found = json.loads(out.read_text("utf-8"))
     assert [(row["way"], row["error"]) for row in found["failed"]] == [("pooled", "RuntimeError: no such program")] * 2
     assert [row["way"] for row in found["rows"]] == [name for name in (*SCORES, "gate") if name != "pooled"] * 2

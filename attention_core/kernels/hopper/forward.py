@@ -378,22 +378,8 @@ def forward(
     results = (out, lse, part_out, part_lse)
     dropout = (seed, threshold, weight, full_units) if DROPOUT else ()
     posts = new_post()
-    common = (
-        out_box,
-        rings,
-        q_boxed,
-        bars,
-        posts,
-        walked,
-        results,
-        items,
-        counts,
-        scale,
-        q_len,
-        kv_len,
-        heads,
-        dropout,
-    )
+    common = (out_box, rings, q_boxed, bars, posts, walked, results, items, counts, scale, q_len, kv_len, heads,
+              dropout)  # fmt: skip
     gl.warp_specialize(
         [
             (_consume, (common, 0, N, GRANULE, D, K_SLOTS, V_SLOTS, BLOCK_Q, BLOCK_K, HAS_BITS, MASKED, SPLIT, TURNS,
