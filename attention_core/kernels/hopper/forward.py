@@ -5,10 +5,11 @@ feeds Q, K and V through the copy engine into rings of shared memory, K one tile
 issues Q.K of tile j together with P.V of tile j - 1; the exponentials of tile j overlap that P.V and the
 other consumer's products. P stays in registers, O leaves through its own Q buffer.
 
-Masked tiles come first and follow a running maximum. With FROZEN the maximum that is known after them and
-the first full tile is the reference of all later ones: no maximum and no rescaling there. fp32 sums and
-bf16 P have the exponents for it unless a later score exceeds the reference by 2^100; such rows (and rows
-whose output is not finite) are marked with lse = +inf, and repair.py computes them again.
+A row's first full tile leads, then come its masked tiles, then its other full ones. With FROZEN the maximum
+of the first is the reference of all later ones, masked ones too: no maximum and no rescaling there. fp32 sums
+and bf16 P have the exponents for it unless a later score exceeds the reference by 2^100; such rows (and rows
+whose output is not finite) are marked with lse = +inf, and repair.py computes them again. A row tile without
+a full tile, whose rows may have no key in the first, follows the running maximum.
 """
 
 # ruff: noqa: N803, SIM102 - upper-case arguments are compile-time constants, as is the custom in Triton, and
@@ -64,7 +65,9 @@ def _produce(boxes, rings, bars, posts, masked_units, full_units, items, counts,
         masked_begin = gl.load(item + 4)
         masked = gl.load(item + 5)
         full_begin = gl.load(item + 6)
-        tiles = masked + gl.load(item + 7)
+        full = gl.load(item + 7)
+        tiles = masked + full
+        leads = gl.minimum(full, 1)
         kv_head = head // kv_ratio
         for g in gl.static_range(2):
             b = q_slot * 2 + g
@@ -76,24 +79,24 @@ def _produce(boxes, rings, bars, posts, masked_units, full_units, items, counts,
             if j < tiles:
                 mbarrier.wait(k_free.index(k_slot), k_phase ^ 1)
                 mbarrier.expect(k_full.index(k_slot), N * BYTES)
-                if j < masked:
-                    load_tile(k_box, batch, kv_head, masked_units, masked_begin + j, k_full.index(k_slot), k_ring,
-                               k_slot, N, GRANULE, D)  # fmt: skip
+                if (j >= leads) & (j < leads + masked):
+                    load_tile(k_box, batch, kv_head, masked_units, masked_begin + j - leads, k_full.index(k_slot),
+                              k_ring, k_slot, N, GRANULE, D)  # fmt: skip
                 else:
-                    load_tile(k_box, batch, kv_head, full_units, full_begin + j - masked, k_full.index(k_slot), k_ring,
-                               k_slot, N, GRANULE, D)  # fmt: skip
+                    load_tile(k_box, batch, kv_head, full_units, full_begin + gl.maximum(j - masked, 0),
+                              k_full.index(k_slot), k_ring, k_slot, N, GRANULE, D)  # fmt: skip
                 k_slot, k_phase = next_slot(k_slot, k_phase, K_SLOTS)
             if j == 0:
                 following = claim(counter, turn, CLAIMED)  # while the consumers have something to do
             if j > 0:
                 mbarrier.wait(v_free.index(v_slot), v_phase ^ 1)
                 mbarrier.expect(v_full.index(v_slot), N * BYTES)
-                if j <= masked:
-                    load_tile(v_box, batch, kv_head, masked_units, masked_begin + j - 1, v_full.index(v_slot), v_ring,
-                               v_slot, N, GRANULE, D)  # fmt: skip
+                if (j > leads) & (j <= leads + masked):
+                    load_tile(v_box, batch, kv_head, masked_units, masked_begin + j - 1 - leads, v_full.index(v_slot),
+                              v_ring, v_slot, N, GRANULE, D)  # fmt: skip
                 else:
-                    load_tile(v_box, batch, kv_head, full_units, full_begin + j - 1 - masked, v_full.index(v_slot),
-                               v_ring, v_slot, N, GRANULE, D)  # fmt: skip
+                    load_tile(v_box, batch, kv_head, full_units, full_begin + gl.maximum(j - 1 - masked, 0),
+                              v_full.index(v_slot), v_ring, v_slot, N, GRANULE, D)  # fmt: skip
                 v_slot, v_phase = next_slot(v_slot, v_phase, V_SLOTS)
         turn = following
     post(posts, post_phase, -1)
@@ -151,7 +154,8 @@ def _consume(
         row = gl.load(item + 2) + GROUP * 64
         masked_begin = gl.load(item + 4)
         masked = gl.load(item + 5)
-        tiles = masked + gl.load(item + 7)
+        full = gl.load(item + 7)
+        tiles = masked + full
         buffer = q_slot * 2 + GROUP
         q = q_ring.index(buffer)
         # The first tile: nothing to fold it into.
@@ -160,13 +164,14 @@ def _consume(
             mbarrier.wait(k_full.index(k_slot), k_phase)
             scores = warpgroup_mma(q, k_ring.index(k_slot).permute([1, 0]), zero, use_acc=False, is_async=True)
         if MASKED:
-            step_of = gl.where(masked > 0, masked_begin, 0)  # without a masked tile that of another line is not used
+            leads = gl.minimum(full, 1)
+            step_of = gl.where(full > 0, 0, masked_begin)  # of a full tile what is loaded is not used
             mask = mask_ahead(walked, step_of, row, N, GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS, S)
         s = warpgroup_mma_wait(0, deps=[scores])  # [64, N]
         mbarrier.arrive(k_free.index(k_slot))
         k_slot, k_phase = next_slot(k_slot, k_phase, K_SLOTS)
         if MASKED:
-            if masked > 0:
+            if full == 0:
                 allowed = allowed_pairs(mask, walked, masked_begin, row, kv_len, N, GRANULE, BLOCK_Q, BLOCK_K,
                                         HAS_BITS, S)  # fmt: skip
                 s = gl.where(allowed, s, -float("inf"))
@@ -180,7 +185,7 @@ def _consume(
             here = gl.load(item), gl.load(item + 1), row
             full_begin = gl.load(item + 6)
             if MASKED:
-                if masked > 0:
+                if full == 0:
                     key = positions(walked[0], masked_begin, N, GRANULE, S)
                 else:
                     key = positions(full_units, full_begin, N, GRANULE, S)
@@ -192,26 +197,27 @@ def _consume(
         mbarrier.arrive(q_free.index(last_buffer), pred=begun > 0)  # the previous rows' O has left its Q buffer
         acc = gl.zeros([64, D], gl.float32, O)
 
-        after = 1
+        PARTS: gl.constexpr = (
+            2 if MASKED and FROZEN else 1
+        )  # loops against the frozen reference, the last of full tiles
+        begin = 1
         if MASKED:
-            # With FROZEN the first full tile still moves the reference if only masked ones came before.
-            after = gl.where(masked > 0, gl.minimum(masked + (1 if FROZEN else 0), tiles), 1)
-            for j in range(1, after):
+            first_full = leads + masked  # of those after the first
+            begin = gl.where(full > 0, 1, tiles) if FROZEN else first_full
+            for j in range(1, begin):
                 mbarrier.wait(k_full.index(k_slot), k_phase)
                 await_turn(GROUP, TURNS)
                 scores = warpgroup_mma(q, k_ring.index(k_slot).permute([1, 0]), zero, use_acc=False, is_async=True)
                 mbarrier.wait(v_full.index(v_slot), v_phase)
                 sums = warpgroup_mma(p_half, v_ring.index(v_slot), acc, is_async=True)
                 pass_turn(GROUP, TURNS)
-                # The full tile has no bounds: those of the last masked one are read and not used.
-                mine = gl.minimum(j, masked - 1)
-                mask = mask_ahead(walked, masked_begin + mine, row, N, GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS, S)
+                step = masked_begin + j - leads
+                mask = mask_ahead(walked, step, row, N, GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS, S)
                 s = warpgroup_mma_wait(1, deps=[scores])
                 mbarrier.arrive(k_free.index(k_slot))
                 k_slot, k_phase = next_slot(k_slot, k_phase, K_SLOTS)
-                allowed = allowed_pairs(mask, walked, masked_begin + mine, row, kv_len, N, GRANULE, BLOCK_Q, BLOCK_K,
-                                        HAS_BITS, S)  # fmt: skip
-                s = gl.where(allowed | (j >= masked), s, -float("inf"))
+                allowed = allowed_pairs(mask, walked, step, row, kv_len, N, GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS, S)
+                s = gl.where(allowed, s, -float("inf"))
                 m_new = gl.maximum(m, gl.max(s, 1) * scale)
                 reference = gl.where(m_new == -float("inf"), 0.0, m_new)
                 fade = gl.exp2(m - reference)
@@ -219,49 +225,58 @@ def _consume(
                 p = gl.exp2(s * scale - reference[:, None])
                 total = total * gl.convert_layout(fade, T_ROW)[:, None] + pinned(lane_sums(p, N))
                 if DROPOUT:
-                    if j < masked:
-                        key = positions(walked[0], masked_begin + j, N, GRANULE, S)
-                    else:
-                        key = positions(full_units, full_begin, N, GRANULE, S)
-                    p = _drop(p, halves, threshold, here, key, S)
+                    p = _drop(p, halves, threshold, here, positions(walked[0], step, N, GRANULE, S), S)
                 acc, p_half = warpgroup_mma_wait(0, deps=[sums, p_half])
                 mbarrier.arrive(v_free.index(v_slot))
                 v_slot, v_phase = next_slot(v_slot, v_phase, V_SLOTS)
                 acc = acc * gl.convert_layout(fade, O_ROW)[:, None]
                 p_half = gl.convert_layout(p.to(half), P)
-        if AHEAD:
-            if DROPOUT:
-                # The same buffer, told from the next one. Else ptxas 12.8 shares the descriptors of q between this loop
-                # and the one above, computes them on the way into that one only, and rows that pass it by multiply
-                # whatever the registers point to: wrong scores, or an illegal access.
-                following, _ = next_slot(q_slot, q_phase, Q_BUFFERS)
-                q = q_ring.index((1 - following) * 2 + GROUP)
-        for j in range(after, tiles):
-            mbarrier.wait(k_full.index(k_slot), k_phase)
-            await_turn(GROUP, TURNS)
-            scores = warpgroup_mma(q, k_ring.index(k_slot).permute([1, 0]), zero, use_acc=False, is_async=True)
-            mbarrier.wait(v_full.index(v_slot), v_phase)
-            sums = warpgroup_mma(p_half, v_ring.index(v_slot), acc, is_async=True)
-            pass_turn(GROUP, TURNS)
-            s = warpgroup_mma_wait(1, deps=[scores])
-            mbarrier.arrive(k_free.index(k_slot))
-            k_slot, k_phase = next_slot(k_slot, k_phase, K_SLOTS)
-            if not FROZEN:
-                m_new = gl.maximum(m, gl.max(s, 1) * scale)  # finite: a full tile has a key for every row
-                fade = gl.exp2(m - m_new)
-                m = m_new
-                reference = m
-                total = total * gl.convert_layout(fade, T_ROW)[:, None]
-            p = gl.exp2(s * scale - reference[:, None])
-            total = total + pinned(lane_sums(p, N))
-            if DROPOUT:
-                p = _drop(p, halves, threshold, here, positions(full_units, full_begin + j - masked, N, GRANULE, S), S)
-            acc, p_half = warpgroup_mma_wait(0, deps=[sums, p_half])
-            mbarrier.arrive(v_free.index(v_slot))
-            v_slot, v_phase = next_slot(v_slot, v_phase, V_SLOTS)
-            if not FROZEN:
-                acc = acc * gl.convert_layout(fade, O_ROW)[:, None]
-            p_half = gl.convert_layout(p.to(half), P)
+        for part in gl.static_range(PARTS):
+            end = first_full if part + 1 < PARTS else tiles
+            if AHEAD:
+                if DROPOUT:
+                    # The same buffer, told from the next one. Else ptxas 12.8 shares the descriptors of q between this
+                    # loop and the one above, computes them on the way into that one only, and rows that pass it by
+                    # multiply whatever the registers point to: wrong scores, or an illegal access.
+                    following, _ = next_slot(q_slot, q_phase, Q_BUFFERS)
+                    q = q_ring.index((1 - following) * 2 + GROUP)
+            for j in range(begin, end):
+                mbarrier.wait(k_full.index(k_slot), k_phase)
+                await_turn(GROUP, TURNS)
+                scores = warpgroup_mma(q, k_ring.index(k_slot).permute([1, 0]), zero, use_acc=False, is_async=True)
+                mbarrier.wait(v_full.index(v_slot), v_phase)
+                sums = warpgroup_mma(p_half, v_ring.index(v_slot), acc, is_async=True)
+                pass_turn(GROUP, TURNS)
+                if part + 1 < PARTS:
+                    step = masked_begin + j - 1
+                    mask = mask_ahead(walked, step, row, N, GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS, S)
+                s = warpgroup_mma_wait(1, deps=[scores])
+                mbarrier.arrive(k_free.index(k_slot))
+                k_slot, k_phase = next_slot(k_slot, k_phase, K_SLOTS)
+                if part + 1 < PARTS:
+                    allowed = allowed_pairs(mask, walked, step, row, kv_len, N, GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS, S)
+                    s = gl.where(allowed, s, -float("inf"))
+                if not FROZEN:
+                    m_new = gl.maximum(m, gl.max(s, 1) * scale)  # finite: a full tile has a key for every row
+                    fade = gl.exp2(m - m_new)
+                    m = m_new
+                    reference = m
+                    total = total * gl.convert_layout(fade, T_ROW)[:, None]
+                p = gl.exp2(s * scale - reference[:, None])
+                total = total + pinned(lane_sums(p, N))
+                if DROPOUT:
+                    if part + 1 < PARTS:
+                        key = positions(walked[0], step, N, GRANULE, S)
+                    else:
+                        key = positions(full_units, full_begin + j - masked, N, GRANULE, S)
+                    p = _drop(p, halves, threshold, here, key, S)
+                acc, p_half = warpgroup_mma_wait(0, deps=[sums, p_half])
+                mbarrier.arrive(v_free.index(v_slot))
+                v_slot, v_phase = next_slot(v_slot, v_phase, V_SLOTS)
+                if not FROZEN:
+                    acc = acc * gl.convert_layout(fade, O_ROW)[:, None]
+                p_half = gl.convert_layout(p.to(half), P)
+            begin = gl.maximum(begin, end)
 
         # The last P.V, and behind it the next rows' first Q.K.
         begun = 1
