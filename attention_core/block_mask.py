@@ -176,13 +176,13 @@ def spare_parts(lines: int, most: int) -> int:
 def work_table(cost: Tensor, extra: int) -> tuple[Tensor, Tensor]:
     """Jobs int32 [groups, jobs, 4] and splits int32 [groups, splits, 3] of lines with `cost` [groups, lines] tiles.
 
-    Most work first; a line far above the mean load of a program is split. A group gets room for `extra` parts
+    Most work first; a line above the mean load of a program is split. A group gets room for `extra` parts
     beyond its lines, and splits no finer than they serve: rows of -1 fill what is left.
     """
     groups, lines = cost.shape
     device = cost.device
     # ceil(cost / limit) - 1 summed over a group's lines is at most sum(cost) / limit, so at most `extra`.
-    limit = torch.clamp(cost.sum() / (2 * CTAS), min=SHORTEST_PART)
+    limit = torch.clamp(cost.sum() / CTAS, min=SHORTEST_PART)
     limit = torch.maximum(limit, cost.sum(-1, keepdim=True) / max(extra, 1))  # [groups, 1]
     parts = torch.clamp(torch.ceil(cost / limit), min=1).long() if extra else torch.ones_like(cost, dtype=torch.int64)
     many = parts > 1

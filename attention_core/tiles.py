@@ -79,14 +79,10 @@ def _lists(
         out[place] = values[rest]
         return torch.from_numpy(out)
 
-    follows = (np.diff(unit) == granule) & (np.diff(line) == 0)
-    neighbours = int(100 * follows.sum() / max(len(unit), 1))
     cost = full_tiles + MASKED_COST * masked_tiles
     jobs, splits, slots = _work_table(cost.reshape(layout.groups, lines), layout.problem.heads, split)
     return TileLists(
-        numbers=torch.tensor(
-            [line_size, lines, granule, tile, *layout.block, slots, int((bits[rest] >= 0).any()), neighbours]
-        ),
+        numbers=torch.tensor([line_size, lines, granule, tile, *layout.block, slots, int((bits[rest] >= 0).any())]),
         full_ptr=torch.from_numpy(np.r_[0, np.cumsum(full_tiles)].astype(np.int32)),
         full_units=torch.from_numpy(unit[full].astype(np.int32)),
         masked_ptr=torch.from_numpy(masked_ptr.astype(np.int32)),
@@ -109,9 +105,9 @@ def _rank(line: NDArray, chosen: NDArray) -> NDArray[np.int64]:
 
 
 def _work_table(cost: NDArray, heads: int, split: bool) -> tuple[NDArray[np.int32], NDArray[np.int32], int]:
-    """Jobs of each group with most work first; lines far above the mean load of a program are split."""
+    """Jobs of each group with most work first; lines above the mean load of a program are split."""
     groups, lines = cost.shape
-    limit = max(SHORTEST_PART, cost.sum() / max(groups, 1) * heads / CTAS / 2)
+    limit = max(SHORTEST_PART, cost.sum() / max(groups, 1) * heads / CTAS)
     parts = np.maximum(np.ceil(cost / limit).astype(np.int64), 1) if split else np.ones(cost.shape, np.int64)
     job_rows, split_rows = [], []
     for group in range(groups):

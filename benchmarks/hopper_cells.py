@@ -130,19 +130,6 @@ def limit(part: str, dtype: torch.dtype) -> float:
 
 
 @contextmanager
-def adding(chosen: bool) -> Iterator[None]:
-    """Have the Hopper backward add dQ up, or not, however many tiles there are."""
-    from attention_core.kernels.hopper import launch_backward
-
-    usual = launch_backward.adds
-    launch_backward.adds = lambda dim, by_key: chosen
-    try:
-        yield
-    finally:
-        launch_backward.adds = usual
-
-
-@contextmanager
 def claiming(chosen: bool) -> Iterator[None]:
     """Have the Hopper forward claim entries one by one, or not, however few there are."""
     from attention_core.kernels.hopper import launch
@@ -156,8 +143,9 @@ def claiming(chosen: bool) -> Iterator[None]:
 
 
 def errors(
-    name: str, backend: str, dtype: torch.dtype, dim: int, device: str = "cuda", dropout_p: float = 0.0
-) -> dict[str, float]:
+    name: str, backend: str, dtype: torch.dtype, dim: int, device: str = "cuda", dropout_p: float = 0.0,
+    deterministic: bool = False,
+) -> dict[str, float]:  # fmt: skip
     """Largest error of out, lse and the gradients against float64, in units of the largest value (at least 1).
 
     Infinite where an empty row is not exactly -inf, a zero not exactly 0, or anything NaN. "out_to_dense" is
@@ -166,8 +154,8 @@ def errors(
     """
     cell = CELLS[name]
     inputs, ready = cell.inputs(dtype, dim, device), cell.plan(device)
-    exact = _run(cell, inputs, ready, "reference", torch.float64, dropout_p)
-    found = _run(cell, inputs, ready, backend, dtype, dropout_p)
+    exact = _run(cell, inputs, ready, "reference", torch.float64, dropout_p, False)
+    found = _run(cell, inputs, ready, backend, dtype, dropout_p, deterministic)
     told = {part: _error(a, b) for part, a, b in zip(NAMES, found, exact, strict=False)}
     if cell.ordinary and not dropout_p:
         mask = reference.dense_mask(ready.runs)
@@ -181,11 +169,14 @@ def errors(
     return told
 
 
-def _run(cell: Cell, inputs: Inputs, ready: Plan, backend: str, dtype: torch.dtype, dropout_p: float) -> list[Tensor]:
+def _run(
+    cell: Cell, inputs: Inputs, ready: Plan, backend: str, dtype: torch.dtype, dropout_p: float, deterministic: bool
+) -> list[Tensor]:
     q, k, v = (x.detach().to(dtype).requires_grad_() for x in inputs)
     out, lse = block_sparse_attention(
-        q, k, v, ready, scale=cell.scale, return_lse=True, backend=backend, dropout_p=dropout_p, seed=2**40 + 5
-    )
+        q, k, v, ready, scale=cell.scale, return_lse=True, backend=backend, dropout_p=dropout_p, seed=2**40 + 5,
+        deterministic=deterministic,
+    )  # fmt: skip
     if not cell.ordinary:
         return [out.detach(), lse.detach()]
     generator = torch.Generator().manual_seed(9)

@@ -33,7 +33,6 @@ from attention_core import Plan, plan
 from attention_core.kernels.dropout import Dropout
 from attention_core.kernels.hopper import launch, launch_backward
 
-from .hopper_cells import adding
 from .hopper_registers import faults
 
 SHARED = 227 * 1024  # bytes that a program may have on an H100
@@ -134,10 +133,9 @@ def _backward(ready: Plan, dtype: torch.dtype, dim: int, adds: bool, dropout: Dr
     problem = ready.problem
     q, k = (torch.zeros(1, 2, n, dim, dtype=dtype) for n in (problem.q_len, problem.kv_len))
     lse = torch.zeros(1, 2, problem.q_len)
-    with adding(adds):
-        launch_backward.attention_backward(
-            q, k, k.clone(), q, lse, q, lse, ready.by_query, ready.by_key, 0.1, dropout=dropout
-        )
+    launch_backward.attention_backward(
+        q, k, k.clone(), q, lse, q, lse, ready.by_query, ready.by_key, 0.1, not adds, dropout=dropout
+    )
 
 
 def _resources(cubin: bytes) -> dict[str, int]:

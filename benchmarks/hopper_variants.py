@@ -22,7 +22,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 import triton
@@ -35,7 +34,7 @@ from attention_core.kernels.hopper import launch, launch_backward, serves
 from attention_core.kernels.triton import launch as portable
 
 from .cases import Case, as_full, global_local, local, random
-from .hopper_cells import CELLS, adding, claiming, errors, limit
+from .hopper_cells import CELLS, claiming, errors, limit
 
 # What is changed of the default forward, and of the backward that adds dQ up; an empty change is the default.
 FORWARD: dict[str, dict] = {"": {}, "by stride": {"claimed_from": 1 << 30}}
@@ -168,8 +167,8 @@ def _compare(job: dict) -> dict:
     ways = {"": False} | ({} if p else {" adding": True})  # the program that adds has no dropout
     for dtype in CELLS[job["cell"]].halves:
         for name, way in ways.items():
-            with adding(way), claiming(way):
-                told = errors(job["cell"], "hopper", dtype, job["dim"], dropout_p=p)
+            with claiming(way):
+                told = errors(job["cell"], "hopper", dtype, job["dim"], dropout_p=p, deterministic=not way)
             found[f"{str(dtype).removeprefix('torch.')}{name}"] = told | {
                 "ok": all(error <= limit(part, dtype) for part, error in told.items())
             }
@@ -205,7 +204,9 @@ def _time(job: dict) -> dict:
         work["hopper", "backward", "seven products"] = partial(launch_backward.attention_backward, q, k, v, *rest, True)
         for name, change in (BACKWARD | (BACKWARD_64 if dim == 64 else {})).items():
             shapes = None, replace(launch_backward.adding_shape(dim), **change)
-            work["hopper", "backward", name or "five products"] = partial(_adding, q, k, v, *rest, False, shapes)
+            work["hopper", "backward", name or "five products"] = partial(
+                launch_backward.attention_backward, q, k, v, *rest, False, shapes
+            )
     rows = []
     warm, only = job["kind"] == "warm", job.get("variant")
     for (arm, kind, name), run in work.items():
@@ -226,12 +227,6 @@ def _time(job: dict) -> dict:
         rows.append(row | {"ok": error < 2e-2, "error_to_triton": error, "ms": ms,
                            "tflops": products * dim * case.batch * layout.tile_pairs / ms / 1e9})  # fmt: skip
     return {"ok": all(row["ok"] for row in rows), "card": torch.cuda.get_device_name(), "times": rows}
-
-
-def _adding(*given: Any) -> tuple[Tensor, ...]:
-    """The Hopper backward that adds dQ up, however many tiles there are."""
-    with adding(True):
-        return launch_backward.attention_backward(*given)
 
 
 def _apart(found: tuple[Tensor, ...], wanted: tuple[Tensor, ...]) -> float:

@@ -89,7 +89,7 @@ def lists_of(sizes: Sizes, units: NDArray[np.int32], masks: NDArray[np.uint8]) -
     none = torch.zeros(0, dtype=torch.int32)
     first, low, high, bits = torch.from_numpy(units)
     return TileLists(
-        torch.tensor([line, 1, sizes.granule, tile, sizes.block_q, sizes.block_k, 0, has_bits, 0]),
+        torch.tensor([line, 1, sizes.granule, tile, sizes.block_q, sizes.block_k, 0, has_bits]),
         none, none, none, first, low, high, bits, torch.from_numpy(masks), none, none, none,
     )  # fmt: skip
 

@@ -97,7 +97,7 @@ def test_lists_are_exact_in_both_directions(data):
 def test_work_table_serves_any_cost(groups, lines, most, seed):
     cost = torch.rand(groups, lines, generator=torch.Generator().manual_seed(seed)).pow(8) * most
     jobs, splits = work_table(cost, spare_parts(lines, most))
-    numbers = torch.tensor([16, lines, 64, 64, 16, 64, 2 * splits.shape[1], 0, 0])
+    numbers = torch.tensor([16, lines, 64, 64, 16, 64, 2 * splits.shape[1], 0])
     none = torch.empty(0)
     assert_work_is_whole(TileLists(numbers, *[none] * 8, torch.zeros(1), jobs, splits))
     line, _, parts, _ = jobs.unbind(-1)

@@ -69,17 +69,6 @@ def adding_shape(dim: int) -> Shape:
     return Shape(8192 // dim, 1, 2, v_in_registers=dim == 64 and triton.__version__.startswith("3.6."))
 
 
-def adds(dim: int, by_key: TileLists) -> bool:
-    """Whether the program that adds dQ up is the faster one, by what the host knows (measured: notes/hopper.md).
-
-    At D 64 it always was. At D 128 the sums are twice as long: with lines of few tiles, or of tiles all over
-    the sequence, they wander out of the L2 cache, and computing the scores twice is faster.
-    """
-    units = by_key.full_units.numel() + by_key.masked_units.numel()
-    tiles = units * by_key.granule / by_key.tile / (by_key.full_ptr.numel() - 1)  # of a line, on average
-    return dim == 64 or tiles >= 20 or (tiles >= 5 and by_key.neighbours >= 50)
-
-
 def attention_backward(
     q: Tensor,
     k: Tensor,
@@ -95,8 +84,9 @@ def attention_backward(
     shapes: tuple[Shape | None, Shape | None] = (None, None),
     dropout: Dropout | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """dq, dk, dv in the inputs' dtypes, scale > 0; bitwise repeatable if `deterministic` or where that is as fast.
+    """dq, dk, dv in the inputs' dtypes, scale > 0; bitwise repeatable if `deterministic` or with dropout.
 
+    Else dQ is added up in the order in which tiles are done, which needs five products a tile and not seven.
     `shapes` are those of the dQ and the dK, dV program, or (None, that of the program that adds dQ up).
     That program has no dropout.
     """
@@ -104,7 +94,7 @@ def attention_backward(
     dq, dk, dv = (torch.empty(x.shape, dtype=x.dtype, device=device) for x in (q, k, v))
     if not q.numel() or not k.numel():
         return dq.zero_(), dk.zero_(), dv.zero_()
-    deterministic = deterministic or dropout is not None or not adds(dim, by_key)
+    deterministic = deterministic or dropout is not None
     p, seed = drawn(dropout)
     whole = batch * heads * triton.cdiv(q_len, 64) * 64 * dim  # whole parts of 64 rows
     zeros = torch.zeros(32 + (0 if deterministic else whole), dtype=torch.float32, device=device)

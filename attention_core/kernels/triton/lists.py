@@ -29,7 +29,7 @@ class TileLists:
     Device tensors: full_ptr, masked_ptr int32 [groups * lines + 1]; full_units, masked_units, low,
     high, bits int32, at least [tiles * tile // granule]; masks uint8 [masks, block_k,
     ceil(block_q / 8)]; head_group int32 [heads or 1], or [batch, heads or 1] where batch entries
-    differ. `numbers` stays on the host: int64 [9], the properties below in order.
+    differ. `numbers` stays on the host: int64 [8], the properties below in order.
     """
 
     numbers: Tensor
@@ -89,15 +89,10 @@ class TileLists:
         """Whether any unit has a bit mask."""
         return bool(self._numbers[7])
 
-    @property
-    def neighbours(self) -> int:
-        """Percent of units that follow directly on the one before; 0 where the lists were made on a device."""
-        return self._numbers[8]
-
     @cached_property
     def constants(self) -> tuple[tuple[str, int | bool], ...]:
         """What the programs are compiled for, by the names of their arguments; hashable."""
-        _, _, granule, tile, block_q, block_k, _, has_bits, _ = self._numbers
+        _, _, granule, tile, block_q, block_k, _, has_bits = self._numbers
         return (
             ("TILE", tile),
             ("GRANULE", granule),

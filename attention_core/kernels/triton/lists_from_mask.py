@@ -169,7 +169,7 @@ def place(mask, full_ptr, masked_ptr, full_units, masked_units, low, high, bits,
 
     # The work table. ceil(cost / limit) - 1 summed over a group's lines is at most `extra`.
     limit = _quarters(full_ptr, masked_ptr, 0, groups * lines, True, FULL, MASKED).to(tl.float32) * 0.25
-    limit = tl.maximum(tl.div_rn(limit, 2.0 * ctas), shortest * 1.0)
+    limit = tl.maximum(tl.div_rn(limit, 1.0 * ctas), shortest * 1.0)
     own_sum = _quarters(full_ptr, masked_ptr, group * lines, group * lines + lines, True, FULL, MASKED)
     share = tl.div_rn(own_sum.to(tl.float32) * 0.25, tl.maximum(extra, 1) * 1.0)
     limit = tl.where(extra > 0, tl.maximum(limit, share), float("inf"))
@@ -218,8 +218,8 @@ def place(mask, full_ptr, masked_ptr, full_units, masked_units, low, high, bits,
 def lists_from_mask(mask: Tensor, side: MaskSide, *, edge: int, ctas: int, shortest: int) -> TileLists:
     """The lists of a contiguous bool mask [batch, heads, q_blocks, kv_blocks] with at least one tile.
 
-    `edge` stands for no bound; a line is split where it has more tiles than half of what `ctas` programs have on
-    average, into parts of at least `shortest` tiles.
+    `edge` stands for no bound; a line is split where it has more tiles than `ctas` programs have on average,
+    into parts of at least `shortest` tiles.
     """
     device, lines = mask.device, side.groups * side.lines
 

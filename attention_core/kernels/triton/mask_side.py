@@ -57,4 +57,4 @@ class MaskSide:
     def numbers(self) -> list[int]:
         """What TileLists keep on the host."""
         block = (self.other, self.own) if self.transposed else (self.own, self.other)
-        return [self.own, self.lines, self.granule, self.tile, *block, 2 * self.extra, 0, 0]
+        return [self.own, self.lines, self.granule, self.tile, *block, 2 * self.extra, 0]
