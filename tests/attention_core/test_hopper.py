@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 
-import numpy as np
 import pytest
 import torch
 
@@ -194,25 +193,6 @@ def test_work_table_by_keys_holds_every_pair_once(name):
     wanted = reference.dense_mask(ready.runs)
     wanted = wanted.unflatten(0, (-1, cell.heads)) if len(wanted) > cell.heads else wanted
     assert torch.equal(seen, wanted.expand_as(seen).to(torch.int8))
-
-
-@pytest.mark.parametrize(
-    ("text", "dim", "chosen"),
-    [
-        ("window(700, 700)", 64, True),
-        ("window(100, 100)", 64, True),
-        ("window(700, 700)", 128, True),  # a dozen tiles side by side
-        ("window(100, 100)", 128, False),  # three
-        ("a chessboard of blocks", 128, False),  # sixteen, none beside another
-        ("dense", 128, True),
-    ],
-)
-def test_which_backward_adds_dq_up(text, dim, chosen):
-    from attention_core.kernels.hopper.launch_backward import adds
-
-    pattern = ps.blocks.from_mask(np.indices((32, 32)).sum(0) % 2 == 0, 128) if "blocks" in text else ps.parse(text)
-    ready = plan(ps.lower(pattern, q_len=4096, block=128), device="cpu")
-    assert adds(dim, ready.by_key) == chosen
 
 
 @pytest.mark.parametrize(
