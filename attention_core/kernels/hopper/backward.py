@@ -242,12 +242,16 @@ def _consume(
         last = mine
         own_slot, own_phase = next_slot(own_slot, own_phase, BUFFERS)
         raise_flag(flag, acc, first, own_len, O)
-        leave(acc * scale, a_ring, mine, a_box, a_boxed, a_parts, item, first, scratch, own_len, GROUP, D, SPLIT, O)
+        leave(
+            acc * scale, a_ring, mine, a_box, a_boxed, a_parts, batch, head, first, scratch, own_len, GROUP, D, SPLIT, O
+        )
         if BY_KEY:
             raise_flag(flag, second, first, own_len, O)
             if DROPOUT:
                 second = second * dropped[2]
-            leave(second, b_ring, mine, b_box, b_boxed, b_parts, item, first, scratch, own_len, GROUP, D, SPLIT, O)
+            leave(
+                second, b_ring, mine, b_box, b_boxed, b_parts, batch, head, first, scratch, own_len, GROUP, D, SPLIT, O
+            )
     tma.store_wait(0)
 
     # Rows without tiles come last in the table.

@@ -35,6 +35,8 @@ from .masks import allowed_pairs, mask_ahead
 from .outputs import clear, leave, raise_flag
 from .ring import meet, next_slot
 
+POSTED: gl.constexpr = gl.constexpr(5)  # numbers: batch, key head, first key, scratch or -1, entry
+
 
 @gluon.jit
 def _produce(boxes, rings, numbers, bars, posts, masked_units, full_units, lse2, delta, items, counts, counter, q_len,
@@ -53,12 +55,12 @@ def _produce(boxes, rings, numbers, bars, posts, masked_units, full_units, lse2,
     busy = gl.load(counts)
     turn = claim(counter, 0, True)
     while turn < busy:
-        post_phase = post(posts, post_phase, turn)
         following = -1
         item = items + turn * (4 + 4 * kv_ratio)
         batch = gl.load(item)
         kv_head = gl.load(item + 1)
         first = gl.load(item + 2)
+        post_phase = post(posts, post_phase, (batch, kv_head, first, gl.load(item + 3), turn))
         load_own((k_box, v_box), (k_ring, v_ring), own_full, own_free, batch, kv_head, first, own_slot, own_phase, D)
         own_slot, own_phase = next_slot(own_slot, own_phase, BUFFERS)
         for member in range(0, kv_ratio):
@@ -90,7 +92,7 @@ def _produce(boxes, rings, numbers, bars, posts, masked_units, full_units, lse2,
                 if following < 0:
                     following = claim(counter, turn, True)  # while the consumers have something to do
         turn = following
-    post(posts, post_phase, -1)
+    post(posts, post_phase, (-1,))
 
 
 @gluon.jit
@@ -228,12 +230,11 @@ def _consume(
     phase = 0
     parity = 0
     last = 0
-    turn, post_phase = posted(posts, 0)
-    while turn >= 0:
+    entry, post_phase = posted(posts, 0, POSTED, 4)
+    while entry[0] >= 0:
+        batch, kv_head, first, scratch, turn = entry
         item = items + turn * (4 + 4 * kv_ratio)
-        batch = gl.load(item)
-        kv_head = gl.load(item + 1)
-        first = gl.load(item + 2) + GROUP * 64
+        first = first + GROUP * 64
         mine = own_slot * 2 + GROUP
         tma.store_wait(0)
         mbarrier.arrive(own_free.index(last), pred=begun > 0)  # the previous gradients have left their buffers
@@ -270,12 +271,12 @@ def _consume(
         own_slot, own_phase = next_slot(own_slot, own_phase, BUFFERS)
         # dK leaves through the buffer of K, which the other consumer may still multiply.
         meet()
-        scratch = gl.load(item + 3)
         raise_flag(flag, dk, first, kv_len, O)
         raise_flag(flag, dv, first, kv_len, O)
-        leave(dk * scale, k_ring, mine, k_box, k_boxed, k_parts, item, first, scratch, kv_len, GROUP, D, SPLIT, O)
-        leave(dv, v_ring, mine, v_box, v_boxed, v_parts, item, first, scratch, kv_len, GROUP, D, SPLIT, O)
-        turn, post_phase = posted(posts, post_phase)
+        leave(dk * scale, k_ring, mine, k_box, k_boxed, k_parts, batch, kv_head, first, scratch, kv_len, GROUP,
+              D, SPLIT, O)  # fmt: skip
+        leave(dv, v_ring, mine, v_box, v_boxed, v_parts, batch, kv_head, first, scratch, kv_len, GROUP, D, SPLIT, O)
+        entry, post_phase = posted(posts, post_phase, POSTED, 4)
     tma.store_wait(0)
 
     # Keys without tiles come last in the table.
@@ -336,7 +337,7 @@ def backward_adding(
         mbarrier.init(y_free.index(i), count=2)
     bars = (own_full, own_free, x_full, x_free, y_full, y_free)
     extra = (ds_ring, stage, sum_box)
-    posts = new_post()
+    posts = new_post(POSTED, 2)
     common = ((dk_box, dv_box), (k_ring, v_ring, q_ring, do_ring), (lse_ring, delta_ring), (k_boxed, v_boxed), bars,
               posts, extra, k_panels, (masked_units, low, high, bits, masks), full_units,
               (dk_out, dv_out, k_parts, v_parts), items, counts, scale2, scale, kv_len, q_len, kv_heads, kv_ratio,

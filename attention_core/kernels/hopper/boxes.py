@@ -27,10 +27,14 @@ def load_tile(box, batch, head, units, step, full, ring, slot, N: gl.constexpr, 
     else:
         UNITS: gl.constexpr = N // GRANULE
         PANELS: gl.constexpr = D // 64  # swizzled memory holds 64 columns of all rows, then the next 64
-        for u in range(UNITS):
-            start = gl.load(units + step * UNITS + u)
-            for panel in gl.static_range(PANELS):
-                box_load(box, [batch, head, start, panel * 64], full, ring.index((slot * PANELS + panel) * UNITS + u))
+        for pair in range(UNITS // 2):
+            # Two positions wait for memory together; more, or two ahead, do not fit the registers of a producer.
+            first = units + step * UNITS + pair * 2
+            starts = gl.load(first), gl.load(first + 1)
+            for u in gl.static_range(2):
+                for panel in gl.static_range(PANELS):
+                    place = (slot * PANELS + panel) * UNITS + pair * 2 + u
+                    box_load(box, [batch, head, starts[u], panel * 64], full, ring.index(place))
 
 
 @gluon.jit

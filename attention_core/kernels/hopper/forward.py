@@ -1,7 +1,8 @@
-"""Forward on Hopper: one producer warp, two warpgroups of 64 rows each, one softmax over all tiles of a row.
+"""Forward on Hopper: two producer warps, two warpgroups of 64 rows each, one softmax over all tiles of a row.
 
-A program stays on its multiprocessor and works entries of the work table (schedule.py, claims.py). The producer
-feeds Q, K and V through the copy engine into rings of shared memory, K one tile ahead of V. Each consumer
+A program stays on its multiprocessor and works entries of the work table (schedule.py, claims.py). One producer
+feeds Q and K through the copy engine into rings of shared memory, the other V: of key runs a tile is dozens of boxes,
+and to issue them takes a warp about as long as the consumers take for the tile. Each consumer
 issues Q.K of tile j together with P.V of tile j - 1; the exponentials of tile j overlap that P.V and the
 other consumer's products. P stays in registers, O leaves through its own Q buffer.
 
@@ -39,67 +40,68 @@ OVERFLOW: gl.constexpr = gl.constexpr(1.2676506e30)  # 2^100
 
 
 @gluon.jit
-def _produce(boxes, rings, bars, posts, masked_units, full_units, items, counts, counter, kv_ratio,
-             BYTES: gl.constexpr, N: gl.constexpr, GRANULE: gl.constexpr, D: gl.constexpr, K_SLOTS: gl.constexpr,
-             V_SLOTS: gl.constexpr, CLAIMED: gl.constexpr):  # fmt: skip
-    q_box, k_box, v_box = boxes
-    q_ring, k_ring, v_ring = rings
-    q_full, q_free, k_full, k_free, v_full, v_free = bars
+def _send(box, ring, full_bars, free_bars, slot, phase, j, entry, walked, kv_ratio, N: gl.constexpr,
+          GRANULE: gl.constexpr, D: gl.constexpr):  # fmt: skip
+    """Tile j of an entry, of K or V, to a slot of its ring: the first full tile leads, if there is one."""
+    batch, head, _, _, masked_begin, masked, full_begin, full = entry
+    masked_units, full_units = walked
+    leads = gl.minimum(full, 1)
+    there = full_bars.index(slot)
+    mbarrier.wait(free_bars.index(slot), phase ^ 1)
+    mbarrier.expect(there, N * D * 2)
+    is_masked = (j >= leads) & (j < leads + masked)
+    units = gl.where(is_masked, masked_units, full_units)
+    step = gl.where(is_masked, masked_begin + j - leads, full_begin + gl.maximum(j - masked, 0))
+    load_tile(box, batch, head // kv_ratio, units, step, there, ring, slot, N, GRANULE, D)
+
+
+@gluon.jit
+def _produce_keys(boxes, rings, bars, posts, walked, items, counts, counter, kv_ratio, N: gl.constexpr,
+                  GRANULE: gl.constexpr, D: gl.constexpr, SLOTS: gl.constexpr, CLAIMED: gl.constexpr):  # fmt: skip
+    q_box, k_box = boxes
+    q_ring, k_ring = rings
+    q_full, q_free, k_full, k_free = bars
     busy = gl.load(counts)
     q_slot = 0
     q_phase = 0
-    k_slot = 0
-    k_phase = 0
-    v_slot = 0
-    v_phase = 0
+    slot = 0
+    phase = 0
     post_phase = 0
     turn = claim(counter, gl.program_id(0) - gl.num_programs(0), CLAIMED)
     while turn < busy:
-        post_phase = post(posts, post_phase, turn)
         following = turn
         # Loaded here, not carried around the loop: Triton 3.6 drops the update of a prefetched load (a hang).
         item = items + turn * ITEM
-        batch = gl.load(item)
-        head = gl.load(item + 1)
-        row = gl.load(item + 2)
-        masked_begin = gl.load(item + 4)
-        masked = gl.load(item + 5)
-        full_begin = gl.load(item + 6)
-        full = gl.load(item + 7)
-        tiles = masked + full
-        leads = gl.minimum(full, 1)
-        kv_head = head // kv_ratio
+        entry = ()
+        for i in gl.static_range(ITEM):
+            entry = entry + (gl.load(item + i),)
+        post_phase = post(posts, post_phase, entry)
         for g in gl.static_range(2):
             b = q_slot * 2 + g
             mbarrier.wait(q_free.index(b), q_phase ^ 1)
-            mbarrier.expect(q_full.index(b), 64 * BYTES)
-            box_load(q_box, [batch, head, row + g * 64, 0], q_full.index(b), q_ring.index(b))
+            mbarrier.expect(q_full.index(b), 64 * D * 2)
+            box_load(q_box, [entry[0], entry[1], entry[2] + g * 64, 0], q_full.index(b), q_ring.index(b))
         q_slot, q_phase = next_slot(q_slot, q_phase, Q_BUFFERS)
-        for j in range(0, tiles + 1):
-            if j < tiles:
-                mbarrier.wait(k_free.index(k_slot), k_phase ^ 1)
-                mbarrier.expect(k_full.index(k_slot), N * BYTES)
-                if (j >= leads) & (j < leads + masked):
-                    load_tile(k_box, batch, kv_head, masked_units, masked_begin + j - leads, k_full.index(k_slot),
-                              k_ring, k_slot, N, GRANULE, D)  # fmt: skip
-                else:
-                    load_tile(k_box, batch, kv_head, full_units, full_begin + gl.maximum(j - masked, 0),
-                              k_full.index(k_slot), k_ring, k_slot, N, GRANULE, D)  # fmt: skip
-                k_slot, k_phase = next_slot(k_slot, k_phase, K_SLOTS)
+        for j in range(0, entry[5] + entry[7]):
+            _send(k_box, k_ring, k_full, k_free, slot, phase, j, entry, walked, kv_ratio, N, GRANULE, D)
+            slot, phase = next_slot(slot, phase, SLOTS)
             if j == 0:
                 following = claim(counter, turn, CLAIMED)  # while the consumers have something to do
-            if j > 0:
-                mbarrier.wait(v_free.index(v_slot), v_phase ^ 1)
-                mbarrier.expect(v_full.index(v_slot), N * BYTES)
-                if (j > leads) & (j <= leads + masked):
-                    load_tile(v_box, batch, kv_head, masked_units, masked_begin + j - 1 - leads, v_full.index(v_slot),
-                              v_ring, v_slot, N, GRANULE, D)  # fmt: skip
-                else:
-                    load_tile(v_box, batch, kv_head, full_units, full_begin + gl.maximum(j - 1 - masked, 0),
-                              v_full.index(v_slot), v_ring, v_slot, N, GRANULE, D)  # fmt: skip
-                v_slot, v_phase = next_slot(v_slot, v_phase, V_SLOTS)
         turn = following
-    post(posts, post_phase, -1)
+    post(posts, post_phase, (-1,))
+
+
+@gluon.jit
+def _produce_values(v_box, v_ring, v_full, v_free, posts, walked, kv_ratio, N: gl.constexpr, GRANULE: gl.constexpr,
+                    D: gl.constexpr, SLOTS: gl.constexpr):  # fmt: skip
+    slot = 0
+    phase = 0
+    entry, post_phase = posted(posts, 0, ITEM, 1)
+    while entry[0] >= 0:
+        for j in range(0, entry[5] + entry[7]):
+            _send(v_box, v_ring, v_full, v_free, slot, phase, j, entry, walked, kv_ratio, N, GRANULE, D)
+            slot, phase = next_slot(slot, phase, SLOTS)
+        entry, post_phase = posted(posts, post_phase, ITEM, 1)
 
 
 @gluon.jit
@@ -142,19 +144,15 @@ def _consume(
     if TURNS:
         if GROUP == 1:
             pass_turn(GROUP, True)  # the other goes first
-    turn, post_phase = posted(posts, 0)
+    entry, post_phase = posted(posts, 0, ITEM, 4)
     if AHEAD:
-        some = turn >= 0
+        some = entry[0] >= 0
         mbarrier.wait(q_full.index(GROUP), 0, pred=some)
         mbarrier.wait(k_full.index(0), 0, pred=some)
         scores = warpgroup_mma(q_ring.index(GROUP), k_ring.index(0).permute([1, 0]), zero, use_acc=False, is_async=True)
-    while turn >= 0:
-        item = items + turn * ITEM
-        head = gl.load(item) * heads + gl.load(item + 1)
-        row = gl.load(item + 2) + GROUP * 64
-        masked_begin = gl.load(item + 4)
-        masked = gl.load(item + 5)
-        full = gl.load(item + 7)
+    while entry[0] >= 0:
+        batch, head, row, scratch, masked_begin, masked, full_begin, full = entry
+        row = row + GROUP * 64
         tiles = masked + full
         buffer = q_slot * 2 + GROUP
         q = q_ring.index(buffer)
@@ -182,8 +180,7 @@ def _consume(
         total = lane_sums(p, N)  # [64, 4]
         T_ROW: gl.constexpr = gl.SliceLayout(1, total.type.layout)
         if DROPOUT:
-            here = gl.load(item), gl.load(item + 1), row
-            full_begin = gl.load(item + 6)
+            here = batch, head, row
             if MASKED:
                 if full == 0:
                     key = positions(walked[0], masked_begin, N, GRANULE, S)
@@ -285,8 +282,8 @@ def _consume(
         mbarrier.wait(v_full.index(v_slot), v_phase)
         sums = warpgroup_mma(p_half, v_ring.index(v_slot), acc, is_async=True)
         if AHEAD:
-            turn, post_phase = posted(posts, post_phase)
-            more = turn >= 0
+            entry, post_phase = posted(posts, post_phase, ITEM, 4)
+            more = entry[0] >= 0
             mbarrier.wait(q_full.index(q_slot * 2 + GROUP), q_phase, pred=more)
             mbarrier.wait(k_full.index(k_slot), k_phase, pred=more)
             scores = warpgroup_mma(q_ring.index(q_slot * 2 + GROUP), k_ring.index(k_slot).permute([1, 0]), zero,
@@ -309,8 +306,8 @@ def _consume(
         row_lse = gl.where(finite & (total_row < OVERFLOW), row_lse, float("inf"))
         at = gl.arange(0, 64, layout=S_ROW)
         real = row + at < q_len
+        lse_at = (batch * heads + head).to(gl.int64) * q_len + row + at
         if SPLIT:
-            scratch = gl.load(item + 3)
             if scratch >= 0:
                 place = scratch.to(gl.int64) + GROUP * 64
                 gl.store(part_lse + place + at, row_lse, mask=real)
@@ -319,19 +316,17 @@ def _consume(
                 gl.store(part_out + place * D + (r[:, None] * D + c[None, :]), acc * inverse[:, None],
                          mask=(row + r < q_len)[:, None] & (c >= 0)[None, :])  # fmt: skip
             else:
-                gl.store(lse + head.to(gl.int64) * q_len + row + at, row_lse, mask=real)
+                gl.store(lse + lse_at, row_lse, mask=real)
                 q.store((acc * inverse[:, None]).to(half))
                 fence_async_shared()
-                box_store(out_box, [gl.load(item), gl.load(item + 1), row, 0], q_boxed.index(buffer))
+                box_store(out_box, [batch, head, row, 0], q_boxed.index(buffer))
         else:
-            gl.store(lse + head.to(gl.int64) * q_len + row + at, row_lse, mask=real)
+            gl.store(lse + lse_at, row_lse, mask=real)
             q.store((acc * inverse[:, None]).to(half))
             fence_async_shared()
-            box_store(
-                out_box, [gl.load(item), gl.load(item + 1), row, 0], q_boxed.index(buffer)
-            )  # rows past the end stay
+            box_store(out_box, [batch, head, row, 0], q_boxed.index(buffer))  # rows past the end stay
         if not AHEAD:
-            turn, post_phase = posted(posts, post_phase)
+            entry, post_phase = posted(posts, post_phase, ITEM, 4)
     if AHEAD:
         warpgroup_mma_wait(0, deps=[scores])
     tma.store_wait(0)
@@ -385,14 +380,13 @@ def forward(
     for i in gl.static_range(V_SLOTS):
         mbarrier.init(v_full.index(i), count=1)
         mbarrier.init(v_free.index(i), count=2)
-    boxes = (q_box, k_box, v_box)
     rings = (q_ring, k_ring, v_ring)
-    seen = (q_boxed, k_boxed, v_boxed)
     bars = (q_full, q_free, k_full, k_free, v_full, v_free)
     walked = (masked_units, low, high, bits, masks)
+    sent = (masked_units, full_units)
     results = (out, lse, part_out, part_lse)
     dropout = (seed, threshold, weight, full_units) if DROPOUT else ()
-    posts = new_post()
+    posts = new_post(ITEM, 3)
     common = (out_box, rings, q_boxed, bars, posts, walked, results, items, counts, scale, q_len, kv_len, heads,
               dropout)  # fmt: skip
     gl.warp_specialize(
@@ -401,9 +395,10 @@ def forward(
                         AHEAD, FROZEN, DROPOUT)),
             (_consume, (common, 1, N, GRANULE, D, K_SLOTS, V_SLOTS, BLOCK_Q, BLOCK_K, HAS_BITS, MASKED, SPLIT, TURNS,
                         AHEAD, FROZEN, DROPOUT)),
-            (_produce, (boxes, seen, bars, posts, masked_units, full_units, items, counts, counter, kv_ratio, D * 2, N,
-                        GRANULE, D, K_SLOTS, V_SLOTS, CLAIMED)),
+            (_produce_keys, ((q_box, k_box), (q_boxed, k_boxed), (q_full, q_free, k_full, k_free), posts, sent, items,
+                             counts, counter, kv_ratio, N, GRANULE, D, K_SLOTS, CLAIMED)),
+            (_produce_values, (v_box, v_boxed, v_full, v_free, posts, sent, kv_ratio, N, GRANULE, D, V_SLOTS)),
         ],
-        [4, 1],
-        [CONSUMER_REGISTERS, PRODUCER_REGISTERS],
+        [4, 1, 1],
+        [CONSUMER_REGISTERS, PRODUCER_REGISTERS, PRODUCER_REGISTERS],
     )  # fmt: skip

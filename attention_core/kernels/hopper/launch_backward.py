@@ -97,9 +97,9 @@ def attention_backward(
     deterministic = deterministic or dropout is not None
     p, seed = drawn(dropout)
     whole = batch * heads * triton.cdiv(q_len, 64) * 64 * dim  # whole parts of 64 rows
-    zeros = torch.zeros(32 + (0 if deterministic else whole), dtype=torch.float32, device=device)
-    flag, counter = zeros[:2].view(torch.int32).split(1)
-    sums = scratch(0, device) if deterministic else zeros[32:].view(-1, 32)
+    cleared = torch.empty(32 + (0 if deterministic else whole), dtype=torch.float32, device=device)  # by `prepare`
+    flag, counter = cleared[:2].view(torch.int32).split(1)
+    sums = scratch(0, device) if deterministic else cleared[32:].view(-1, 32)
     rows = batch * heads * by_query.slots * by_query.line_size
     key_rows = batch * kv_heads * by_key.slots * by_key.line_size
     launched(
@@ -124,7 +124,8 @@ def _backward(
     ratio, rows, drop = heads // kv_heads, (lse2, delta, flag), as_arguments(p, seed)
     launch(
         prepare, batch * heads * triton.cdiv(q_len, 64),
-        out, dout, lse, dlse, lse2, delta, *dout.stride()[:3], heads, q_len,
+        out, dout, lse, dlse, lse2, delta, flag, counter, None if deterministic else sums, *dout.stride()[:3], heads,
+        q_len,
         DV=dim, DV_PAD=dim, BM=64, HAS_DLSE=has_dlse,
     )  # fmt: skip
     merges = ((by_key, part_k, dk, kv_len, kv_heads, ratio), (by_key, part_v, dv, kv_len, kv_heads, ratio))

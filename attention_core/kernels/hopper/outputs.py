@@ -10,8 +10,8 @@ from .gluon_api import box_store
 
 
 @gluon.jit
-def leave(value, ring, place, box, box_ring, parts, item, first, scratch, length, GROUP: gl.constexpr, D: gl.constexpr,
-           SPLIT: gl.constexpr, O: gl.constexpr):  # fmt: skip
+def leave(value, ring, place, box, box_ring, parts, batch, head, first, scratch, length, GROUP: gl.constexpr,
+          D: gl.constexpr, SPLIT: gl.constexpr, O: gl.constexpr):  # fmt: skip
     """Store 64 rows of a gradient, through the buffer of the rows that it belongs to, or as a part in fp32."""
     if SPLIT:
         if scratch >= 0:
@@ -23,11 +23,11 @@ def leave(value, ring, place, box, box_ring, parts, item, first, scratch, length
         else:
             ring.index(place).store(value.to(ring.dtype))
             fence_async_shared()
-            box_store(box, [gl.load(item), gl.load(item + 1), first, 0], box_ring.index(place))
+            box_store(box, [batch, head, first, 0], box_ring.index(place))
     else:
         ring.index(place).store(value.to(ring.dtype))
         fence_async_shared()
-        box_store(box, [gl.load(item), gl.load(item + 1), first, 0], box_ring.index(place))
+        box_store(box, [batch, head, first, 0], box_ring.index(place))
 
 
 @gluon.jit

@@ -19,11 +19,21 @@ from .primitives import (
 
 
 @triton.jit(do_not_specialize=["q_len"])
-def prepare(OUT, DO, LSE, DLSE, LSE2, DELTA, stride_ob, stride_oh, stride_os, heads, q_len,
+def prepare(OUT, DO, LSE, DLSE, LSE2, DELTA, FLAG, COUNTER, SUMS, stride_ob, stride_oh, stride_os, heads, q_len,
             DV: tl.constexpr, DV_PAD: tl.constexpr, BM: tl.constexpr, HAS_DLSE: tl.constexpr):  # fmt: skip
-    """delta = sum(o * do) - dlse per row, and the LSE in base 2 with +inf for empty rows, whose p is then 0."""
+    """delta = sum(o * do) - dlse per row, and the LSE in base 2 with +inf for empty rows, whose p is then 0.
+
+    Of a flag, a counter and float32 sums [programs, BM, DV], which may each be None, zeros are made in passing.
+    """
     tiles = tl.cdiv(q_len, BM)
     program = tl.program_id(0).to(tl.int64)
+    if SUMS is not None:
+        place = tl.arange(0, BM * DV_PAD)
+        tl.store(SUMS + program * BM * DV + place, tl.zeros([BM * DV_PAD], tl.float32), mask=place < BM * DV)
+    if FLAG is not None:
+        tl.store(FLAG, 0, mask=program == 0)
+    if COUNTER is not None:
+        tl.store(COUNTER, 0, mask=program == 0)
     batch_head = program // tiles
     row = (program % tiles).to(tl.int32) * BM + tl.arange(0, BM)
     real = row < q_len
