@@ -8,6 +8,7 @@ It needs torch, so `pattern_studio` does not import it.
 """
 
 from .antidiagonal import antidiagonal
+from .choose import choose
 from .families import FAMILIES
 from .fit_blocks import fit_blocks
 from .fit_family import fit_family
@@ -44,6 +45,7 @@ __all__ = [
     "antidiagonal",
     "by_head",
     "calibrate",
+    "choose",
     "distill",
     "document_of",
     "fit_blocks",

@@ -18,9 +18,10 @@ from ..errors import StudioError
 from ..problem import whole
 from . import programs
 from .narrowed import Narrowed
+from .tables import kept_table
 from .tiling import Tiling, check_lengths
 
-KEPT = 2**22  # tiles of a table that is kept for the next call
+Frame = tuple[Tensor, Tensor, Tensor]
 SLACK = 1e-9  # of a product of a printed density and a count, and of sums of probabilities
 
 
@@ -57,17 +58,13 @@ def top_k(
     >>> top_k(torch.arange(16.0).view(1, 1, 4, 4), tiling, density=0.8)[0, 0].int().tolist()
     [[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0], [1, 0, 1, 1]]
     """
-    if isinstance(density, bool) or not isinstance(density, (int, float)) or not 0 < density <= 1:
-        raise StudioError(f"a block density lies above 0 and up to 1, got {density!r}; it is the share that is kept")
     _check(scores, tiling, lengths)
-    sinks = whole("sinks", sinks, 0)
-    if lengths is None and narrowed is None:
-        _affordable(tiling, float(density), sinks, diagonal)
+    sinks = _budget(tiling, density, sinks, diagonal, lengths is None and narrowed is None)
     if programs.served(scores) and tiling.kv_blocks <= programs.LONGEST_ROW:
         from .programs.best import best_tiles
 
         if lengths is None and narrowed is None:
-            return best_tiles(scores, *_plain(tiling, float(density), sinks, diagonal, scores.device))
+            return best_tiles(scores, *kept_table(_plain, tiling, scores.device, float(density), sinks, diagonal))
         visible, kept = _frame(scores, tiling, sinks, diagonal, lengths, narrowed)
         return best_tiles(scores, visible, kept, _row_budget(visible.sum(-1), kept.sum(-1), float(density)))
     visible, kept = _frame(scores, tiling, sinks, diagonal, lengths, narrowed)
@@ -161,29 +158,48 @@ def _row_budget(visible: Tensor, kept: Tensor, density: float) -> Tensor:
     return kept + shares - pad(shares, (1, -1))
 
 
-def _plain(
-    tiling: Tiling, density: float, sinks: int, diagonal: bool, device: torch.device
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Visible tiles, protected ones and rows' budgets where nothing is padded: small ones are made once."""
-    small = tiling.q_blocks * tiling.kv_blocks <= KEPT
-    if not small or device.type != "cuda" or torch.cuda.is_current_stream_capturing():
-        return _framed(tiling, density, sinks, diagonal, device, 0)
-    # Kept for a stream: what another one makes may not be there yet.
-    return _framed_once(tiling, density, sinks, diagonal, device, torch.cuda.current_stream(device).cuda_stream)
+def _plain(tiling: Tiling, device: torch.device, density: float, sinks: int, diagonal: bool) -> Frame:
+    """Visible tiles, protected ones and rows' budgets where nothing is padded."""
+    visible = tiling.visible(device)[:, None]
+    kept = tiling.sinks(device, sinks)[:, None]
+    if diagonal:
+        kept = kept | tiling.diagonal(device)[:, None]
+    return visible, kept, _row_budget(visible.sum(-1), kept.sum(-1), density).int()
 
 
-def _framed(
-    tiling: Tiling, density: float, sinks: int, diagonal: bool, device: torch.device, stream: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    with torch.inference_mode(False):
-        visible = tiling.visible(device)[:, None]
-        kept = tiling.sinks(device, sinks)[:, None]
-        if diagonal:
-            kept = kept | tiling.diagonal(device)[:, None]
-        return visible, kept, _row_budget(visible.sum(-1), kept.sum(-1), density)
+def _ranked(tiling: Tiling, device: torch.device, density: float, sinks: int, diagonal: bool) -> tuple[Tensor, Tensor]:
+    """What `ranked` gives where nothing is padded."""
+    return _of_frame(_plain(tiling, device, density, sinks, diagonal))
 
 
-_framed_once = lru_cache(maxsize=16)(_framed)
+def _of_frame(frame: Frame) -> tuple[Tensor, Tensor]:
+    visible, kept, budget = frame
+    return (visible.to(torch.uint8) + kept)[:, 0], budget[:, 0].contiguous()
+
+
+def ranked(
+    scores: Tensor, tiling: Tiling, density: float, sinks: int, diagonal: bool, lengths: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Hidden, free and protected tiles as 0, 1, 2, uint8 [1 or batch, q_blocks, kv_blocks]; budgets of rows, int32.
+
+    `scores`: a tensor of the scores' batch and device. Errors are those of `top_k`.
+    """
+    sinks = _budget(tiling, density, sinks, diagonal, lengths is None)
+    check_lengths(lengths, scores)
+    if lengths is None:
+        return kept_table(_ranked, tiling, scores.device, float(density), sinks, diagonal)
+    visible, kept = _frame(scores, tiling, sinks, diagonal, lengths, None)
+    return _of_frame((visible, kept, _row_budget(visible.sum(-1), kept.sum(-1), float(density)).int()))
+
+
+def _budget(tiling: Tiling, density: float, sinks: int, diagonal: bool, plain: bool) -> int:
+    """`sinks` as a number; StudioError for a density that is none or, where nothing is padded, pays for too little."""
+    if isinstance(density, bool) or not isinstance(density, (int, float)) or not 0 < density <= 1:
+        raise StudioError(f"a block density lies above 0 and up to 1, got {density!r}; it is the share that is kept")
+    sinks = whole("sinks", sinks, 0)
+    if plain:
+        _affordable(tiling, float(density), sinks, diagonal)
+    return sinks
 
 
 @lru_cache(maxsize=256)

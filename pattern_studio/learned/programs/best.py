@@ -11,6 +11,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from .launch import launch
+
 
 @triton.jit(do_not_specialize=["heads", "rows", "tiles", "v_item", "v_head", "k_item", "k_head", "b_item", "b_head"])
 def best(scores, visible, kept, budget, out, heads, rows, tiles, v_item, v_head, k_item, k_head, b_item, b_head,
@@ -54,9 +56,8 @@ def best_tiles(scores: Tensor, visible: Tensor, kept: Tensor, budget: Tensor) ->
     tables = [x.contiguous() for x in (visible.view(torch.uint8), kept.view(torch.uint8), budget.int())]
     strides = [s if n > 1 else 0 for x in tables for n, s in zip(x.shape[:2], x.stride(), strict=False)]
     size = triton.next_power_of_2(tiles)
-    with torch.cuda.device_of(scores):
-        best[(batch * heads * rows,)](
-            scores.contiguous(), *tables, out, heads, rows, tiles, *strides,
-            N=size, MOST=torch.finfo(torch.float32).max, num_warps=min(16, max(1, size // 1024)),
-        )  # fmt: skip
+    launch(
+        best, batch * heads * rows, (scores.contiguous(), *tables, out), (heads, rows, tiles, *strides),
+        N=size, MOST=torch.finfo(torch.float32).max, num_warps=min(16, max(1, size // 1024)),
+    )  # fmt: skip
     return out.view(torch.bool)

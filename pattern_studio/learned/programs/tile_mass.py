@@ -11,6 +11,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from .launch import launch
+
 LOG2E, LN2 = 1.4426950408889634, 0.6931471805599453
 FAR = 4096.0  # tokens from which exp(-distance / 128) is below 2e-14, nothing beside a float32 score
 BEFORE_ALL = -(2**30)  # position of a row that takes part in nothing
@@ -117,21 +119,27 @@ def mass_of_tiles(
     if not out.numel():
         return out
     a = a.to(k.dtype).contiguous()
-    last = last.clamp(min=BEFORE_ALL).int().contiguous()
+    if last.dtype != torch.int32:  # positions that may lie beyond what 32 bits hold
+        last = last.clamp(min=BEFORE_ALL).int()
+    last = last.contiguous()
     items = max(len(x) for x in (last[:1], real, weight) if x is not None)
     real, weight = (None if x is None else x.expand(items, -1).contiguous() for x in (real, weight))
     single = k.dtype == torch.float32
     across, loops = max(64 if single else 128, tile), 8
     down = min(64 if single else 128, max(16, triton.next_power_of_2(rows)))
     row_chunks, key_chunks = triton.cdiv(rows, down), triton.cdiv(keys, across * loops)
-    with torch.cuda.device_of(k):
-        tile_mass[(batch * heads * row_chunks * key_chunks,)](
+    launch(
+        tile_mass, batch * heads * row_chunks * key_chunks,
+        (
             a, k, last, last if real is None else real.view(torch.uint8), last if weight is None else weight,
-            last if near is None else near, out, heads, heads // kv_heads, rows, keys, tiles, *k.stride(),
-            rows if len(last) > 1 else 0, keys if items > 1 else 0, step, row_chunks, key_chunks, scale,
-            D=dim, D_PAD=max(16, triton.next_power_of_2(dim)), BM=down, BN=across,
-            TILE=tile, LOOPS=loops, CAUSAL=causal, MASKED=real is not None, WEIGHTED=weight is not None,
-            NEAR=near is not None, FAR=FAR, LOG2E=LOG2E, LN2=LN2, PRECISION="ieee" if single else "tf32",
-            num_warps=4 if down < 128 or single else 8,
-        )  # fmt: skip
+            last if near is None else near, out,
+        ),
+        (
+            heads, heads // kv_heads, rows, keys, tiles, *k.stride(), rows if len(last) > 1 else 0,
+            keys if items > 1 else 0, step, row_chunks, key_chunks, scale,
+        ),
+        D=dim, D_PAD=max(16, triton.next_power_of_2(dim)), BM=down, BN=across, TILE=tile, LOOPS=loops, CAUSAL=causal,
+        MASKED=real is not None, WEIGHTED=weight is not None, NEAR=near is not None, FAR=FAR, LOG2E=LOG2E, LN2=LN2,
+        PRECISION="ieee" if single else "tf32", num_warps=4 if down < 128 or single else 8,
+    )  # fmt: skip
     return out
