@@ -10,7 +10,7 @@ from torch import Tensor
 from . import programs
 from .narrowed import Narrowed
 from .pooled import fits_tiling, pooled
-from .select import ranked, top_k
+from .select import rows_of, top_k
 from .tiling import Tiling
 
 
@@ -54,11 +54,11 @@ def choose(
         from .programs.means import means_of_blocks
 
         if fits(q, tiling.kv_blocks):
-            table, budget = ranked(q, tiling, density, sinks, diagonal, lengths)
+            rows = rows_of(q, tiling, density, sinks, diagonal, lengths)
             real = Narrowed.of_lengths(lengths, tiling)
             factor = q.shape[-1] ** -0.5 if scale is None else scale
             means, weight = means_of_blocks(q, k, tiling.block, factor, real.rows, real.keys)
-            return chosen_of_means(means, weight, (q.shape[0], q.shape[1], k.shape[1]), table, budget)
+            return chosen_of_means(means, weight, (q.shape[0], q.shape[1], k.shape[1]), rows)
     masks = {} if narrowed is None else {"narrowed": narrowed}
     scores = score(q, k, tiling, scale=scale, lengths=lengths, **masks)
     return top_k(scores, tiling, density, sinks=sinks, diagonal=diagonal, lengths=lengths, **masks)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -13,6 +14,9 @@ from . import programs
 from .narrowed import Narrowed
 from .tables import kept_table
 from .tiling import Tiling, check_lengths
+
+if TYPE_CHECKING:  # Triton is not on every machine
+    from .programs.chosen import Rows
 
 
 @torch.no_grad()
@@ -63,8 +67,8 @@ def _by_programs(q: Tensor, k: Tensor, tiling: Tiling, factor: float, lengths: T
     real = Narrowed.of_lengths(lengths, tiling)
     means, weight = means_of_blocks(q, k, tiling.block, factor, real.rows, real.keys)
     if fits(q, tiling.kv_blocks):
-        seen = kept_table(_seen, tiling, device) if lengths is None else tiling.visible(device, lengths).byte()
-        return scores_of_means(means, weight, (batch, heads, kv_heads), seen)
+        rows = _rows(tiling, device, lengths) if lengths is not None else kept_table(_rows, tiling, device)
+        return scores_of_means(means, weight, (batch, heads, kv_heads), rows)
     asked, told = means.split([batch * heads * tiling.q_blocks, len(weight)])
     begins = torch.arange(tiling.kv_blocks, device=device) * tiling.block[1]
     return mass_of_tiles(
@@ -74,8 +78,10 @@ def _by_programs(q: Tensor, k: Tensor, tiling: Tiling, factor: float, lengths: T
     )  # fmt: skip
 
 
-def _seen(tiling: Tiling, device: torch.device) -> Tensor:
-    return tiling.visible(device).byte()
+def _rows(tiling: Tiling, device: torch.device, lengths: Tensor | None = None) -> Rows:
+    from .programs.chosen import Rows
+
+    return Rows.of(tiling.visible(device, lengths))
 
 
 def fits_tiling(q: Tensor, k: Tensor, tiling: Tiling) -> bool:

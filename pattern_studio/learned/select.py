@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -20,6 +21,9 @@ from . import programs
 from .narrowed import Narrowed
 from .tables import kept_table
 from .tiling import Tiling, check_lengths
+
+if TYPE_CHECKING:  # Triton is not on every machine
+    from .programs.chosen import Rows
 
 Frame = tuple[Tensor, Tensor, Tensor]
 SLACK = 1e-9  # of a product of a printed density and a count, and of sums of probabilities
@@ -167,29 +171,29 @@ def _plain(tiling: Tiling, device: torch.device, density: float, sinks: int, dia
     return visible, kept, _row_budget(visible.sum(-1), kept.sum(-1), density).int()
 
 
-def _ranked(tiling: Tiling, device: torch.device, density: float, sinks: int, diagonal: bool) -> tuple[Tensor, Tensor]:
-    """What `ranked` gives where nothing is padded."""
-    return _of_frame(_plain(tiling, device, density, sinks, diagonal))
+def _rows(tiling: Tiling, device: torch.device, density: float, sinks: int, diagonal: bool) -> Rows:
+    """What `rows_of` gives where nothing is padded."""
+    from .programs.chosen import Rows
+
+    return Rows.of(*(x[:, 0] for x in _plain(tiling, device, density, sinks, diagonal)))
 
 
-def _of_frame(frame: Frame) -> tuple[Tensor, Tensor]:
-    visible, kept, budget = frame
-    return (visible.to(torch.uint8) + kept)[:, 0], budget[:, 0].contiguous()
+def rows_of(
+    q: Tensor, tiling: Tiling, density: float, sinks: int, diagonal: bool, lengths: Tensor | None
+) -> Rows:
+    """Hidden, free and protected tiles and the rows' budgets for the program that scores and chooses.
 
-
-def ranked(
-    scores: Tensor, tiling: Tiling, density: float, sinks: int, diagonal: bool, lengths: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """Hidden, free and protected tiles as 0, 1, 2, uint8 [1 or batch, q_blocks, kv_blocks]; budgets of rows, int32.
-
-    `scores`: a tensor of the scores' batch and device. Errors are those of `top_k`.
+    `q`: a tensor of the scores' batch and device. Errors are those of `top_k`.
     """
     sinks = _budget(tiling, density, sinks, diagonal, lengths is None)
-    check_lengths(lengths, scores)
+    check_lengths(lengths, q)
     if lengths is None:
-        return kept_table(_ranked, tiling, scores.device, float(density), sinks, diagonal)
-    visible, kept = _frame(scores, tiling, sinks, diagonal, lengths, None)
-    return _of_frame((visible, kept, _row_budget(visible.sum(-1), kept.sum(-1), float(density)).int()))
+        return kept_table(_rows, tiling, q.device, float(density), sinks, diagonal)
+    from .programs.chosen import Rows
+
+    visible, kept = _frame(q, tiling, sinks, diagonal, lengths, None)
+    budget = _row_budget(visible.sum(-1), kept.sum(-1), float(density))
+    return Rows.of(visible[:, 0], kept[:, 0], budget[:, 0])
 
 
 def _budget(tiling: Tiling, density: float, sinks: int, diagonal: bool, plain: bool) -> int:

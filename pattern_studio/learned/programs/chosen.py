@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 import triton
 import triton.language as tl
@@ -15,6 +17,8 @@ from .launch import launch
 
 LONGEST = 1024  # tiles of a row, all of whose scores stay in registers
 ROWS = 16  # of a program: the fewest that tensor cores multiply
+PART = 8192  # elements of k's means that a step of the product holds in shared memory; three steps are in flight
+PER_WARP = 64  # tiles of a row for each warp: 32 scores a thread, so that four programs fit at 256 tiles, two at 512
 HIDDEN, FREE, PROTECTED = 0, 1, 2  # what a table says of a tile
 
 
@@ -26,13 +30,12 @@ def _best(s, rank, wanted, MOST: tl.constexpr):
     s = tl.where(s == 0, 0.0, s)  # -0 and 0 are equal
     key = s.to(tl.int32, bitcast=True)
     key = tl.where(key < 0, key ^ 0x7FFFFFFF, key)  # whole numbers in the scores' order
-    free, protected = rank == 1, rank == 2
+    key = tl.where(rank == 2, 0x7FFFFFFF, tl.where(rank == 1, key, low))
     # A bound between the two is looked for: at least `wanted` tiles reach `least`, fewer or just as many reach `over`.
-    over = tl.max(tl.where(free, key, low), 1) + 1
-    key = tl.where(protected, 0x7FFFFFFF, tl.where(free, key, low))
-    least = tl.min(tl.where(rank > 0, key, 0x7FFFFFFF), 1)
-    reach = tl.sum((rank > 0).to(tl.int32), 1)  # tiles at or above `least`
-    enough = tl.sum(protected.to(tl.int32), 1) >= wanted
+    over = tl.max(tl.where(key == 0x7FFFFFFF, low, key), 1) + 1
+    least = tl.min(tl.where(key == low, 0x7FFFFFFF, key), 1)
+    reach = tl.sum((key > low).to(tl.int32), 1)  # tiles at or above `least`
+    enough = tl.sum((key == 0x7FFFFFFF).to(tl.int32), 1) >= wanted  # with protected ones alone
     least, reach = tl.where(enough, over, least), tl.where(enough, wanted, reach)
     unsure = tl.max(((reach > wanted) & (least < over - 1)).to(tl.int32), 0)
     while unsure > 0:  # halves the distance for all rows; ends early where a bound parts `wanted` tiles from the rest
@@ -50,10 +53,11 @@ def _best(s, rank, wanted, MOST: tl.constexpr):
     return taken
 
 
-@triton.jit(do_not_specialize=["heads", "kv_heads", "rows", "chunks", "keys_at", "t_item", "b_item"])  # fmt: skip
+@triton.jit(do_not_specialize=["heads", "kv_heads", "rows", "chunks", "keys_at", "t_item", "e_item",
+                               "b_item"])  # fmt: skip
 def chosen(
-    means, weight, table, budget, out,
-    heads, kv_heads, rows, chunks, keys_at, t_item, b_item, tiles,
+    means, weight, table, ends, budget, out,
+    heads, kv_heads, rows, chunks, keys_at, t_item, e_item, b_item, tiles,
     D: tl.constexpr, D_PAD: tl.constexpr, DC: tl.constexpr, BM: tl.constexpr, N: tl.constexpr, MOST: tl.constexpr,
     CHOOSE: tl.constexpr,
 ):  # fmt: skip
@@ -65,8 +69,7 @@ def chosen(
     row = (chunks - 1 - program // items_heads) * BM + tl.arange(0, BM)
     n = tl.arange(0, N)
     there = (row < rows)[:, None] & (n < tiles)[None, :]
-    rank = tl.load(table + item * t_item + row[:, None] * tiles + n[None, :], mask=there, other=0)
-    needed = n <= tl.max(tl.max(tl.where(rank > 0, n[None, :], -1), 1), 0)
+    needed = n < tl.max(tl.load(ends + item * e_item + row, mask=row < rows, other=0), 0)
     kv_group = item * kv_heads + head // (heads // kv_heads)
     s = tl.zeros([BM, N], tl.float32)
     for first in range(0, D_PAD, DC):
@@ -77,6 +80,7 @@ def chosen(
                     mask=needed[None, :] & (d < D)[:, None], other=0)  # fmt: skip
         s = tl.dot(a, k, s)
     s += tl.load(weight + kv_group * tiles + n, mask=needed, other=0.0)[None, :]
+    rank = tl.load(table + item * t_item + row[:, None] * tiles + n[None, :], mask=there, other=0)
     where_to = out + (item_head * rows + row)[:, None] * tiles + n[None, :]
     if CHOOSE:
         wanted = tl.load(budget + item * b_item + row, mask=row < rows, other=0)
@@ -90,41 +94,58 @@ def fits(q: Tensor, tiles: int) -> bool:
     return q.element_size() == 2 and 0 < tiles <= LONGEST
 
 
-def scores_of_means(means: Tensor, weight: Tensor, shape: tuple[int, int, int], table: Tensor) -> Tensor:
-    """float32 [batch, heads, rows, tiles]: `mean of q . mean of k + weight`, -inf where the table says HIDDEN.
+class Rows(NamedTuple):
+    """What each row may choose from: tables of one item for all, or of each item."""
 
-    means, weight: those of `means_of_blocks`. shape: batch, heads, kv_heads. table: uint8 [1 or batch, rows, tiles].
+    table: Tensor  # uint8 [1 or batch, rows, tiles]: HIDDEN, FREE, PROTECTED
+    ends: Tensor  # int32 [1 or batch, rows]: one past a row's last tile that is not HIDDEN
+    budget: Tensor | None = None  # int32 [1 or batch, rows]: from a row's PROTECTED tiles up to those not HIDDEN
+
+    @classmethod
+    def of(cls, visible: Tensor, kept: Tensor | None = None, budget: Tensor | None = None) -> Rows:
+        """Of bool [1 or batch, rows, tiles], kept ones visible, and whole numbers [1 or batch, rows]."""
+        number = torch.arange(1, visible.shape[-1] + 1, device=visible.device, dtype=torch.int32)
+        table = visible.to(torch.uint8)
+        return cls(
+            (table if kept is None else table + kept).contiguous(),
+            (visible * number).amax(-1),
+            None if budget is None else budget.int().contiguous(),
+        )
+
+
+def scores_of_means(means: Tensor, weight: Tensor, heads: tuple[int, int, int], rows: Rows) -> Tensor:
+    """float32 [batch, heads, rows, tiles]: `mean of q . mean of k + weight`, -inf on what is HIDDEN.
+
+    means, weight: those of `means_of_blocks`. heads: batch, heads, kv_heads.
     """
-    out = torch.empty((*shape[:2], *table.shape[1:]), dtype=torch.float32, device=means.device)
-    return _launched(means, weight, shape, table, None, out)
+    out = torch.empty((*heads[:2], *rows.table.shape[1:]), dtype=torch.float32, device=means.device)
+    return _launched(means, weight, heads, rows, out)
 
 
-def chosen_of_means(
-    means: Tensor, weight: Tensor, shape: tuple[int, int, int], table: Tensor, budget: Tensor
-) -> Tensor:
-    """bool [batch, heads, rows, tiles]: the `budget` best tiles of each row by these scores, PROTECTED ones first.
+def chosen_of_means(means: Tensor, weight: Tensor, heads: tuple[int, int, int], rows: Rows) -> Tensor:
+    """bool [batch, heads, rows, tiles]: each row's `budget` best tiles by these scores, PROTECTED ones first.
 
-    budget: int32 [1 or batch, rows], from the protected tiles up to those that are not HIDDEN. NaN is below all
-    scores, equal scores go to the lower key. The scores are not written.
+    NaN is below all scores, equal scores go to the lower key. The scores are not written.
     """
-    out = torch.empty((*shape[:2], *table.shape[1:]), dtype=torch.uint8, device=means.device)
-    return _launched(means, weight, shape, table, budget, out).view(torch.bool)
+    assert rows.budget is not None
+    out = torch.empty((*heads[:2], *rows.table.shape[1:]), dtype=torch.uint8, device=means.device)
+    return _launched(means, weight, heads, rows, out).view(torch.bool)
 
 
-def _launched(
-    means: Tensor, weight: Tensor, shape: tuple[int, int, int], table: Tensor, budget: Tensor | None, out: Tensor
-) -> Tensor:
-    (batch, heads, kv_heads), (rows, tiles), dim = shape, table.shape[1:], means.shape[1]
-    size, chunks, d_pad = max(16, triton.next_power_of_2(tiles)), triton.cdiv(rows, ROWS), triton.next_power_of_2(dim)
-    d_pad = max(16, d_pad)
+def _launched(means: Tensor, weight: Tensor, heads: tuple[int, int, int], rows: Rows, out: Tensor) -> Tensor:
+    (batch, q_heads, kv_heads), (lines, tiles), dim = heads, rows.table.shape[1:], means.shape[1]
+    choose = out.dtype == torch.uint8
+    size, chunks = max(16, triton.next_power_of_2(tiles)), triton.cdiv(lines, ROWS)
+    d_pad = max(16, triton.next_power_of_2(dim))
     launch(
-        chosen, batch * heads * chunks,
-        (means, weight, table, table if budget is None else budget, out),
+        chosen, batch * q_heads * chunks,
+        (means, weight, rows.table, rows.ends, rows.budget if choose else rows.ends, out),
         (
-            heads, kv_heads, rows, chunks, batch * heads * rows, rows * tiles if len(table) > 1 else 0,
-            rows if budget is not None and len(budget) > 1 else 0, tiles,
+            q_heads, kv_heads, lines, chunks, batch * q_heads * lines, *(0 if len(x) == 1 else x[0].numel()
+            for x in (rows.table, rows.ends, rows.budget if choose else rows.ends)), tiles,
         ),
-        D=dim, D_PAD=d_pad, DC=min(d_pad, max(16, 16384 // size)), BM=ROWS, N=size,
-        MOST=torch.finfo(torch.float32).max, CHOOSE=budget is not None, num_warps=max(1, min(8, size // 64)),
+        D=dim, D_PAD=d_pad, DC=min(d_pad, max(16, PART // size)), BM=ROWS, N=size,
+        MOST=torch.finfo(torch.float32).max, CHOOSE=choose, num_warps=max(1, min(16, size // PER_WARP)),
+        num_stages=3,
     )  # fmt: skip
     return out

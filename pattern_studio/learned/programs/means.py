@@ -13,28 +13,31 @@ from torch import Tensor
 
 from .launch import launch
 
-HELD = 16384  # elements of half precision that a program has in flight: 32 KB, half of them in single precision
+# A block of up to 32 KB is asked for in these many steps, all of them under way together, as copies to shared memory.
+# Loads to registers are as many on paper, but ptxas saves registers and issues three of sixteen at a time.
+STEPS, STEP = 4, 8192  # steps, bytes of one at most
 
 
 @triton.jit
 def _summed(X, real, program, heads, tokens, blocks, stride_b, stride_h, stride_t, stride_d, real_stride,
-            SIZE: tl.constexpr, T: tl.constexpr, D: tl.constexpr, D_PAD: tl.constexpr, MASKED: tl.constexpr):  # fmt: skip
+            SIZE: tl.constexpr, T: tl.constexpr, D: tl.constexpr, D_PAD: tl.constexpr, MASKED: tl.constexpr,
+            STEPS: tl.constexpr):  # fmt: skip
     """A block's sum and how many tokens are in it. # [D_PAD] and a number, float32"""
-    block, head, item = program % blocks, program // blocks % heads, program // blocks // heads
+    block, head, item = program % blocks, program // blocks % heads, (program // blocks // heads).to(tl.int64)
     d = tl.arange(0, D_PAD)
-    base = X + item * stride_b + head * stride_h + (d * stride_d)[None, :]
-    acc = tl.zeros([D_PAD], tl.float32)
-    count = tl.zeros([], tl.float32)
-    for at in range(0, SIZE, T):
+    base = X + item * stride_b + head.to(tl.int64) * stride_h + (d * stride_d)[None, :]
+    acc = tl.zeros([T, D_PAD], tl.float32)
+    count = tl.zeros([T], tl.float32)
+    for at in tl.range(0, SIZE, T, num_stages=STEPS + 1):
         inside = at + tl.arange(0, T)
-        token = block * SIZE + inside
+        token = block.to(tl.int64) * SIZE + inside
         there = (inside < SIZE) & (token < tokens)
         if MASKED:
             there &= tl.load(real + item * real_stride + token, mask=there, other=0) != 0
         rows = tl.load(base + (token * stride_t)[:, None], mask=there[:, None] & (d < D)[None, :], other=0)
-        acc += tl.sum(rows.to(tl.float32), 0)
-        count += tl.sum(there.to(tl.float32), 0)
-    return acc, tl.maximum(count, 1.0)
+        acc += rows.to(tl.float32)
+        count += there.to(tl.float32)
+    return tl.sum(acc, 0), tl.maximum(tl.sum(count, 0), 1.0)
 
 
 @triton.jit(do_not_specialize=["q_programs", "heads", "kv_heads", "q_len", "kv_len", "q_blocks", "kv_blocks", "factor",
@@ -44,23 +47,24 @@ def means(
     q_programs, heads, kv_heads, q_len, kv_len, q_blocks, kv_blocks, factor, rows_stride, keys_stride,
     stride_qb, stride_qh, stride_qt, stride_qd, stride_kb, stride_kh, stride_kt, stride_kd,
     BLOCK_Q: tl.constexpr, T_Q: tl.constexpr, BLOCK_K: tl.constexpr, T_K: tl.constexpr, D: tl.constexpr,
-    D_PAD: tl.constexpr, MASKED_Q: tl.constexpr, MASKED_K: tl.constexpr,
+    D_PAD: tl.constexpr, MASKED_Q: tl.constexpr, MASKED_K: tl.constexpr, STEPS: tl.constexpr,
 ):  # fmt: skip
     """One block of q or, after those, of k. Grid: [q_programs + batch * kv_heads * kv_blocks]."""
-    program = tl.program_id(0).to(tl.int64)
+    program = tl.program_id(0)  # 32 bits for its divisions, which take the first load's time otherwise
     d = tl.arange(0, D_PAD)
+    where_to = out + program.to(tl.int64) * D + d
     # Two ways through the same lines: a pointer chosen by a condition would lose what is known of its alignment.
     if program < q_programs:
         acc, count = _summed(Q, rows, program, heads, q_len, q_blocks, stride_qb, stride_qh, stride_qt, stride_qd,
-                             rows_stride, BLOCK_Q, T_Q, D, D_PAD, MASKED_Q)  # fmt: skip
+                             rows_stride, BLOCK_Q, T_Q, D, D_PAD, MASKED_Q, STEPS)  # fmt: skip
         mean = acc * tl.div_rn(tl.zeros_like(count) + factor, count)
-        tl.store(out + program * D + d, mean.to(out.dtype.element_ty), mask=d < D)
+        tl.store(where_to, mean.to(out.dtype.element_ty), mask=d < D)
     else:
         other = program - q_programs
         acc, count = _summed(K, keys, other, kv_heads, kv_len, kv_blocks, stride_kb, stride_kh, stride_kt, stride_kd,
-                             keys_stride, BLOCK_K, T_K, D, D_PAD, MASKED_K)  # fmt: skip
+                             keys_stride, BLOCK_K, T_K, D, D_PAD, MASKED_K, STEPS)  # fmt: skip
         mean = tl.div_rn(acc, tl.zeros_like(acc) + count)
-        tl.store(out + program * D + d, mean.to(out.dtype.element_ty), mask=d < D)
+        tl.store(where_to, mean.to(out.dtype.element_ty), mask=d < D)
         tl.store(weight + other, tl.log(count))
 
 
@@ -79,7 +83,8 @@ def means_of_blocks(
     q_programs, k_programs = batch * heads * q_blocks, batch * kv_heads * kv_blocks
     out, weight = q.new_empty(q_programs + k_programs, dim), q.new_empty(k_programs, dtype=torch.float32)
     d_pad = triton.next_power_of_2(dim)
-    most = max(1, HELD // d_pad // (q.element_size() // 2))
+    most = max(1, STEP // (d_pad * q.element_size()))
+    tall_q, tall_k = (min(triton.next_power_of_2(-(-size // STEPS)), most) for size in block)
     flags = [None if x is None else x.contiguous().view(torch.uint8) for x in (rows, keys)]
     launch(
         means, q_programs + k_programs,
@@ -89,8 +94,8 @@ def means_of_blocks(
             *(0 if x is None or len(x) == 1 else x.shape[1] for x in flags),
             *q.stride(), *(q if k is None else k).stride(),
         ),
-        BLOCK_Q=block[0], T_Q=min(triton.next_power_of_2(block[0]), most), BLOCK_K=block[1],
-        T_K=min(triton.next_power_of_2(block[1]), most), D=dim, D_PAD=d_pad,
-        MASKED_Q=rows is not None, MASKED_K=keys is not None, num_warps=4,
+        BLOCK_Q=block[0], T_Q=tall_q, BLOCK_K=block[1],
+        T_K=tall_k, D=dim, D_PAD=d_pad,
+        MASKED_Q=rows is not None, MASKED_K=keys is not None, STEPS=STEPS, num_warps=4,
     )  # fmt: skip
     return out, weight
