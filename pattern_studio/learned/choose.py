@@ -34,10 +34,11 @@ def choose(
     of half precision, outside a compiler's trace, with rows of up to 1,024 tiles; all else is scored, then chosen.
 
     Args:
-        score: one of `SCORES`, or any function `(q, k, tiling, *, scale, lengths)` of its kind.
+        score: one of `SCORES`, or any function `(q, k, tiling)` of its kind; `scale`, `lengths` and `narrowed` are passed on
+            where they are given.
         q, k, tiling, scale, lengths: as for `pooled`.
         density, sinks, diagonal: as for `top_k`.
-        narrowed: masks of any kind, in place of `lengths`, for scores that take them (`mean_query`).
+        narrowed: masks of any kind, in place of `lengths`, for scores that take them, as `mean_query` does.
 
     Returns:
         bool [batch, heads, q_blocks, kv_blocks], False on tiles that are not visible.
@@ -48,7 +49,6 @@ def choose(
     >>> choose(pooled, q, k, Tiling.of(q, k, block=2), density=0.8)[0, 0].int().tolist()
     [[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0], [1, 1, 0, 1]]
     """
-    # Told to be pooled, it is fused; a function that wraps it is called.
     if score is pooled and narrowed is None and programs.multiplied(q, k) and fits_tiling(q, k, tiling):
         from .programs.chosen import chosen_of_means, fits
         from .programs.means import means_of_blocks
@@ -59,6 +59,6 @@ def choose(
             factor = q.shape[-1] ** -0.5 if scale is None else scale
             means, weight = means_of_blocks(q, k, tiling.block, factor, real.rows, real.keys)
             return chosen_of_means(means, weight, (q.shape[0], q.shape[1], k.shape[1]), rows)
-    masks = {} if narrowed is None else {"narrowed": narrowed}
-    scores = score(q, k, tiling, scale=scale, lengths=lengths, **masks)
-    return top_k(scores, tiling, density, sinks=sinks, diagonal=diagonal, lengths=lengths, **masks)
+    masks = {name: x for name, x in (("lengths", lengths), ("narrowed", narrowed)) if x is not None}
+    scores = score(q, k, tiling, **masks) if scale is None else score(q, k, tiling, scale=scale, **masks)
+    return top_k(scores, tiling, density, sinks=sinks, diagonal=diagonal, **masks)

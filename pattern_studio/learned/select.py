@@ -178,9 +178,7 @@ def _rows(tiling: Tiling, device: torch.device, density: float, sinks: int, diag
     return Rows.of(*(x[:, 0] for x in _plain(tiling, device, density, sinks, diagonal)))
 
 
-def rows_of(
-    q: Tensor, tiling: Tiling, density: float, sinks: int, diagonal: bool, lengths: Tensor | None
-) -> Rows:
+def rows_of(q: Tensor, tiling: Tiling, density: float, sinks: int, diagonal: bool, lengths: Tensor | None) -> Rows:
     """Hidden, free and protected tiles and the rows' budgets for the program that scores and chooses.
 
     `q`: a tensor of the scores' batch and device. Errors are those of `top_k`.

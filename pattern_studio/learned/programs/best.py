@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .launch import launch
+from .launch import launch, power_of_two
 
 
 @triton.jit(do_not_specialize=["heads", "rows", "tiles", "v_item", "v_head", "k_item", "k_head", "b_item", "b_head"])
@@ -55,7 +55,7 @@ def best_tiles(scores: Tensor, visible: Tensor, kept: Tensor, budget: Tensor) ->
     out = torch.empty(scores.shape, dtype=torch.uint8, device=scores.device)
     tables = [x.contiguous() for x in (visible.view(torch.uint8), kept.view(torch.uint8), budget.int())]
     strides = [s if n > 1 else 0 for x in tables for n, s in zip(x.shape[:2], x.stride(), strict=False)]
-    size = triton.next_power_of_2(tiles)
+    size = power_of_two(tiles)
     launch(
         best, batch * heads * rows, (scores.contiguous(), *tables, out), (heads, rows, tiles, *strides),
         N=size, MOST=torch.finfo(torch.float32).max, num_warps=min(16, max(1, size // 1024)),

@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .launch import launch
+from .launch import launch, power_of_two
 
 LONGEST = 1024  # tiles of a row, all of whose scores stay in registers
 ROWS = 16  # of a program: the fewest that tensor cores multiply
@@ -135,8 +135,8 @@ def chosen_of_means(means: Tensor, weight: Tensor, heads: tuple[int, int, int], 
 def _launched(means: Tensor, weight: Tensor, heads: tuple[int, int, int], rows: Rows, out: Tensor) -> Tensor:
     (batch, q_heads, kv_heads), (lines, tiles), dim = heads, rows.table.shape[1:], means.shape[1]
     choose = out.dtype == torch.uint8
-    size, chunks = max(16, triton.next_power_of_2(tiles)), triton.cdiv(lines, ROWS)
-    d_pad = max(16, triton.next_power_of_2(dim))
+    size, chunks = max(16, power_of_two(tiles)), -(-lines // ROWS)
+    d_pad = max(16, power_of_two(dim))
     launch(
         chosen, batch * q_heads * chunks,
         (means, weight, rows.table, rows.ends, rows.budget if choose else rows.ends, out),

@@ -17,6 +17,15 @@ KINDS = 256  # of starts that are kept; more are forgotten together
 _compiled: dict[tuple, tuple[Any, list]] = {}
 
 
+def power_of_two(n: int) -> int:
+    """The smallest that is at least n. Triton's own is a program's function and takes microseconds.
+
+    >>> [power_of_two(n) for n in (1, 3, 64)]
+    [1, 4, 64]
+    """
+    return 1 << (n - 1).bit_length()
+
+
 def launch(
     program: Any, grid: int, tensors: tuple[Tensor, ...], numbers: tuple[int | float, ...], **constants: Any
 ) -> None:
@@ -25,7 +34,7 @@ def launch(
     All tensors are on one device; the constants may name launch options (num_warps) too.
     """
     device = tensors[0].get_device()
-    if device >= 0 and device != torch.cuda.current_device():
+    if device >= 0 and device != torch.cuda.current_device():  # Triton starts programs on the current device
         with torch.cuda.device(device):
             return launch(program, grid, tensors, numbers, **constants)
     pointers = [x.data_ptr() for x in tensors]
@@ -37,7 +46,7 @@ def launch(
         compiled[(grid, 1, 1)](*pointers, *rest)
         return None
     compiled = program[(grid,)](*tensors, *numbers, **constants)
-    if device >= 0 and hasattr(compiled, "packed_metadata"):
+    if hasattr(compiled, "packed_metadata"):
         if len(_compiled) >= KINDS:
             _compiled.clear()
         given = program.arg_names[len(tensors) + len(numbers) :]

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .launch import launch
+from .launch import launch, power_of_two
 
 # A block of up to 32 KB is asked for in these many steps, all of them under way together, as copies to shared memory.
 # Loads to registers are as many on paper, but ptxas saves registers and issues three of sixteen at a time.
@@ -82,9 +82,9 @@ def means_of_blocks(
     kv_blocks = -(-kv_len // block[1])
     q_programs, k_programs = batch * heads * q_blocks, batch * kv_heads * kv_blocks
     out, weight = q.new_empty(q_programs + k_programs, dim), q.new_empty(k_programs, dtype=torch.float32)
-    d_pad = triton.next_power_of_2(dim)
+    d_pad = power_of_two(dim)
     most = max(1, STEP // (d_pad * q.element_size()))
-    tall_q, tall_k = (min(triton.next_power_of_2(-(-size // STEPS)), most) for size in block)
+    tall_q, tall_k = (min(power_of_two(-(-size // STEPS)), most) for size in block)
     flags = [None if x is None else x.contiguous().view(torch.uint8) for x in (rows, keys)]
     launch(
         means, q_programs + k_programs,
