@@ -2,6 +2,7 @@
 
     scores = SCORES["antidiagonal"](q, k, tiling)      # log mass of each tile, on q's device
     mask = top_k(scores, tiling, density=0.1)          # bool [batch, heads, q_blocks, kv_blocks]
+    mask = choose(pooled, q, k, tiling, density=0.1)   # both in one call, on a GPU in two programs
     pattern = to_pattern(mask[0], tiling.block)        # text, to be seen, edited and exported
 
 It needs torch, so `pattern_studio` does not import it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -34,8 +35,8 @@ def choose(
     of half precision, outside a compiler's trace, with rows of up to 1,024 tiles; all else is scored, then chosen.
 
     Args:
-        score: one of `SCORES`, or any function `(q, k, tiling)` of its kind; `scale`, `lengths` and `narrowed` are passed on
-            where they are given.
+        score: one of `SCORES`, or any function `(q, k, tiling)` of its kind; `scale`, `lengths` and `narrowed`
+            are passed on where they are given.
         q, k, tiling, scale, lengths: as for `pooled`.
         density, sinks, diagonal: as for `top_k`.
         narrowed: masks of any kind, in place of `lengths`, for scores that take them, as `mean_query` does.
@@ -59,6 +60,6 @@ def choose(
             factor = q.shape[-1] ** -0.5 if scale is None else scale
             means, weight = means_of_blocks(q, k, tiling.block, factor, real.rows, real.keys)
             return chosen_of_means(means, weight, (q.shape[0], q.shape[1], k.shape[1]), rows)
-    masks = {name: x for name, x in (("lengths", lengths), ("narrowed", narrowed)) if x is not None}
+    masks: dict[str, Any] = {name: x for name, x in (("lengths", lengths), ("narrowed", narrowed)) if x is not None}
     scores = score(q, k, tiling, **masks) if scale is None else score(q, k, tiling, scale=scale, **masks)
     return top_k(scores, tiling, density, sinks=sinks, diagonal=diagonal, **masks)

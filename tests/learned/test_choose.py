@@ -149,10 +149,14 @@ def test_an_item_is_chosen_the_same_whoever_is_beside_it(by_programs, score):
 
 
 def test_two_programs_are_started_for_it(by_programs, monkeypatch):
-    started = []
+    started: list[str] = []
+
+    def noting(program, *given, launch=means.launch, **constants):
+        started.append(program.fn.__name__)
+        launch(program, *given, **constants)
+
     for module in (means, chosen):
-        kept = module.launch
-        monkeypatch.setattr(module, "launch", lambda program, *a, kept=kept, **c: (started.append(program.fn.__name__), kept(program, *a, **c)))  # fmt: skip
+        monkeypatch.setattr(module, "launch", noting)
     q, k = (torch.randn(1, heads, 64, 16, device=DEVICE).half() for heads in (2, 1))
     choose(pooled, q, k, Tiling(64, 64, (8, 8)), 0.5)
     assert started == ["means", "chosen"]
@@ -192,7 +196,7 @@ def test_errors_are_those_of_the_two_calls(monkeypatch, programmed):
     tiling = Tiling(64, 64, (8, 8))
     with pytest.raises(ps.StudioError, match="a block density lies above 0 and up to 1, got 2"):
         choose(pooled, q, k, tiling, 2)
-    with pytest.raises(ps.StudioError, match="a block density of 0.1 pays for 3 of the 36 visible tiles"):
+    with pytest.raises(ps.StudioError, match=r"a block density of 0\.1 pays for 3 of the 36 visible tiles"):
         choose(pooled, q, k, tiling, 0.1)
     with pytest.raises(ps.StudioError, match=r"expected lengths as int64 \[1\], one per batch item"):
         choose(pooled, q, k, tiling, 0.5, lengths=torch.ones(3, dtype=torch.int64, device=DEVICE))

@@ -13,6 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from .best import LOW, MOST, best_of_rows
 from .launch import launch, power_of_two
 
 LONGEST = 1024  # tiles of a row, all of whose scores stay in registers
@@ -22,44 +23,13 @@ PER_WARP = 64  # tiles of a row for each warp: 32 scores a thread, so that four 
 HIDDEN, FREE, PROTECTED = 0, 1, 2  # what a table says of a tile
 
 
-@triton.jit
-def _best(s, rank, wanted, MOST: tl.constexpr):
-    """The `wanted` best tiles of each row, protected ones first, equal scores to the lower key. # bool [BM, N]"""
-    low: tl.constexpr = -0x7FFFFFFF - 1
-    s = tl.where(s != s, -MOST, tl.minimum(tl.maximum(s, -MOST), MOST))
-    s = tl.where(s == 0, 0.0, s)  # -0 and 0 are equal
-    key = s.to(tl.int32, bitcast=True)
-    key = tl.where(key < 0, key ^ 0x7FFFFFFF, key)  # whole numbers in the scores' order
-    key = tl.where(rank == 2, 0x7FFFFFFF, tl.where(rank == 1, key, low))
-    # A bound between the two is looked for: at least `wanted` tiles reach `least`, fewer or just as many reach `over`.
-    over = tl.max(tl.where(key == 0x7FFFFFFF, low, key), 1) + 1
-    least = tl.min(tl.where(key == low, 0x7FFFFFFF, key), 1)
-    reach = tl.sum((key > low).to(tl.int32), 1)  # tiles at or above `least`
-    enough = tl.sum((key == 0x7FFFFFFF).to(tl.int32), 1) >= wanted  # with protected ones alone
-    least, reach = tl.where(enough, over, least), tl.where(enough, wanted, reach)
-    unsure = tl.max(((reach > wanted) & (least < over - 1)).to(tl.int32), 0)
-    while unsure > 0:  # halves the distance for all rows; ends early where a bound parts `wanted` tiles from the rest
-        middle = (least >> 1) + (over >> 1) + (least & over & 1)
-        count = tl.sum((key >= middle[:, None]).to(tl.int32), 1)
-        enough = count >= wanted
-        least, reach = tl.where(enough, middle, least), tl.where(enough, count, reach)
-        over = tl.where(enough, over, middle)
-        unsure = tl.max(((reach > wanted) & (least < over - 1)).to(tl.int32), 0)
-    taken = key >= least[:, None]
-    if tl.max((reach > wanted).to(tl.int32), 0) > 0:  # scores that equal the last one taken: the lower key first
-        above, equal = key > least[:, None], key == least[:, None]
-        left = wanted - tl.sum(above.to(tl.int32), 1)
-        taken = above | (equal & (tl.cumsum(equal.to(tl.int32), 1) <= left[:, None]))
-    return taken
-
-
 @triton.jit(do_not_specialize=["heads", "kv_heads", "rows", "chunks", "keys_at", "t_item", "e_item",
                                "b_item"])  # fmt: skip
 def chosen(
     means, weight, table, ends, budget, out,
     heads, kv_heads, rows, chunks, keys_at, t_item, e_item, b_item, tiles,
     D: tl.constexpr, D_PAD: tl.constexpr, DC: tl.constexpr, BM: tl.constexpr, N: tl.constexpr, MOST: tl.constexpr,
-    CHOOSE: tl.constexpr,
+    LOW: tl.constexpr, CHOOSE: tl.constexpr,
 ):  # fmt: skip
     """BM rows with all their tiles. Grid: [batch * heads * chunks], the rows that may see most tiles first."""
     program = tl.program_id(0).to(tl.int64)
@@ -84,7 +54,7 @@ def chosen(
     where_to = out + (item_head * rows + row)[:, None] * tiles + n[None, :]
     if CHOOSE:
         wanted = tl.load(budget + item * b_item + row, mask=row < rows, other=0)
-        tl.store(where_to, _best(s, rank, wanted, MOST).to(tl.uint8), mask=there)
+        tl.store(where_to, best_of_rows(s, rank, wanted, MOST, LOW).to(tl.uint8), mask=there)
     else:
         tl.store(where_to, tl.where(rank > 0, s, -float("inf")), mask=there)
 
@@ -135,17 +105,18 @@ def chosen_of_means(means: Tensor, weight: Tensor, heads: tuple[int, int, int], 
 def _launched(means: Tensor, weight: Tensor, heads: tuple[int, int, int], rows: Rows, out: Tensor) -> Tensor:
     (batch, q_heads, kv_heads), (lines, tiles), dim = heads, rows.table.shape[1:], means.shape[1]
     choose = out.dtype == torch.uint8
+    bounds = rows.budget if choose and rows.budget is not None else rows.ends
     size, chunks = max(16, power_of_two(tiles)), -(-lines // ROWS)
     d_pad = max(16, power_of_two(dim))
     launch(
         chosen, batch * q_heads * chunks,
-        (means, weight, rows.table, rows.ends, rows.budget if choose else rows.ends, out),
+        (means, weight, rows.table, rows.ends, bounds, out),
         (
             q_heads, kv_heads, lines, chunks, batch * q_heads * lines, *(0 if len(x) == 1 else x[0].numel()
-            for x in (rows.table, rows.ends, rows.budget if choose else rows.ends)), tiles,
+            for x in (rows.table, rows.ends, bounds)), tiles,
         ),
         D=dim, D_PAD=d_pad, DC=min(d_pad, max(16, PART // size)), BM=ROWS, N=size,
-        MOST=torch.finfo(torch.float32).max, CHOOSE=choose, num_warps=max(1, min(16, size // PER_WARP)),
+        MOST=MOST, LOW=LOW, CHOOSE=choose, num_warps=max(1, min(16, size // PER_WARP)),
         num_stages=3,
     )  # fmt: skip
     return out

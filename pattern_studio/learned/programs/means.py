@@ -1,7 +1,7 @@
 """means: the mean of each block of q and of k, both in one launch that reads each of them once."""
 
 # Programs of Triton's language only look like Python.
-# pyright: reportCallIssue=false, reportOperatorIssue=false
+# pyright: reportCallIssue=false, reportOperatorIssue=false, reportGeneralTypeIssues=false
 # ruff: noqa: N803 - upper-case arguments are compile-time constants, as is the custom in Triton
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .launch import launch, power_of_two
 
 # A block of up to 32 KB is asked for in these many steps, all of them under way together, as copies to shared memory.
 # Loads to registers are as many on paper, but ptxas saves registers and issues three of sixteen at a time.
-STEPS, STEP = 4, 8192  # steps, bytes of one at most
+STEPS, STEP = 4, 8192  # steps, bytes of one at most; 512 for each warp make copies of 16 bytes a thread
 
 
 @triton.jit
@@ -85,6 +85,7 @@ def means_of_blocks(
     d_pad = power_of_two(dim)
     most = max(1, STEP // (d_pad * q.element_size()))
     tall_q, tall_k = (min(power_of_two(-(-size // STEPS)), most) for size in block)
+    thinnest = min(tall_q, tall_k if k is not None else tall_q) * d_pad * q.element_size()
     flags = [None if x is None else x.contiguous().view(torch.uint8) for x in (rows, keys)]
     launch(
         means, q_programs + k_programs,
@@ -96,6 +97,6 @@ def means_of_blocks(
         ),
         BLOCK_Q=block[0], T_Q=tall_q, BLOCK_K=block[1],
         T_K=tall_k, D=dim, D_PAD=d_pad,
-        MASKED_Q=rows is not None, MASKED_K=keys is not None, STEPS=STEPS, num_warps=4,
+        MASKED_Q=rows is not None, MASKED_K=keys is not None, STEPS=STEPS, num_warps=max(1, min(4, thinnest // 512)),
     )  # fmt: skip
     return out, weight

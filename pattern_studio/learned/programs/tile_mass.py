@@ -1,7 +1,7 @@
 """tile_mass: logarithms of sums of exponentials over the keys of each tile, without writing a score per key."""
 
 # Programs of Triton's language only look like Python.
-# pyright: reportCallIssue=false, reportOperatorIssue=false
+# pyright: reportCallIssue=false, reportOperatorIssue=false, reportGeneralTypeIssues=false
 # ruff: noqa: N803 - upper-case arguments are compile-time constants, as is the custom in Triton
 
 from __future__ import annotations
