@@ -5,6 +5,7 @@ forward pass over it. q, k and v are normal numbers: time does not depend on wha
 benchmarks/results/<date>-selection-time-<device>.json. Medians of repeated calls between two synchronisations, what
 Python takes included; beside them, by torch's profiler, how many launches a call makes and how long the card is busy
 with them, which is what a call adds where the card has work queued. A way that fails is noted and the others go on.
+`--only pooled mean_query --blocks 128x128 64x64` times these alone.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import torch
 
 from attention_core import block_sparse_attention, plan_from_mask
 from pattern_studio import StudioError
-from pattern_studio.learned import SCORES, BlockGate, Tiling, top_k
+from pattern_studio.learned import SCORES, BlockGate, Tiling, choose
 
 from .where import Clock, add_options, device_of, stamp
 
@@ -64,37 +65,43 @@ def measured(
     """One way of choosing at one block: milliseconds of its parts, and choosing as a share of the forward pass."""
     q, k, v = tensors
 
-    def choose() -> torch.Tensor:
-        return top_k(score(q, k, tiling), tiling, density)
+    def chosen() -> torch.Tensor:
+        return choose(score, q, k, tiling, density)
 
     def planned(mask: torch.Tensor) -> Any:
         return plan_from_mask(mask, q_len=tiling.q_len, kv_len=tiling.kv_len, block=tiling.block, causal=True)
 
-    mask = choose()
+    mask = chosen()
     plan = planned(mask)
     parts: dict[str, Callable[[], Any]] = {
-        "choose": choose,
+        "choose": chosen,
         "plan": lambda: planned(mask),
         "forward": lambda: block_sparse_attention(q, k, v, plan),
     }
-    chosen, made, forward = (median_ms(part, q.device, repeats) for part in parts.values())
+    choice, made, forward = (median_ms(part, q.device, repeats) for part in parts.values())
     started = {part: launches(work, q.device) for part, work in parts.items()}
     busy = {part: ms for part, (_, ms) in started.items()}
     return {
         "way": name,
         "block": list(tiling.block),
         "block_density": float(mask.sum()) / (tiling.counts(0, False)[0] * q.shape[0] * q.shape[1]),
-        "choose_ms": chosen,
+        "choose_ms": choice,
         "plan_ms": made,
         "forward_ms": forward,
         **{f"{part}_launches": count for part, (count, _) in started.items()},
         **{f"{part}_busy_ms": ms for part, ms in busy.items()},
-        "share": chosen / forward,
-        "share_with_plan": (chosen + made) / forward,
+        "share": choice / forward,
+        "share_with_plan": (choice + made) / forward,
         "busy_share": busy["choose"] / busy["forward"] if busy["choose"] and busy["forward"] else None,
         "aim": AIM,
-        "met": chosen / forward < AIM,
+        "met": choice / forward < AIM,
     }
+
+
+def _block(text: str) -> tuple[int, int]:
+    """A block as it is written: 128x128."""
+    tall, wide = text.split("x")
+    return int(tall), int(wide)
 
 
 def main() -> None:
@@ -106,6 +113,8 @@ def main() -> None:
     parser.add_argument("--dim", type=int, default=128)
     parser.add_argument("--density", type=float, default=0.10)
     parser.add_argument("--repeats", type=int, default=10)
+    parser.add_argument("--only", nargs="+", choices=[*SCORES, "gate"], help="time these ways alone")
+    parser.add_argument("--blocks", nargs="+", type=_block, default=BLOCKS, help="as 128x128; all three unless given")
     parser.add_argument("--out", type=Path)
     add_options(parser)
     options = parser.parse_args()
@@ -129,11 +138,13 @@ def main() -> None:
         "rows": [],
         "failed": [],
     }
-    for block in BLOCKS:
+    for block in options.blocks:
         tiling = Tiling(options.tokens, options.tokens, block, None, True)
         gate = BlockGate(options.heads, options.kv_heads, options.dim, block).to(device)
         ways: dict[str, Callable[..., torch.Tensor]] = {**SCORES, "gate": lambda q, k, _, gate=gate: gate(q, k)}
         for name, score in ways.items():
+            if options.only and name not in options.only:
+                continue
             if clock.over:
                 print(f"{options.minutes:g} minutes are over: no {name} at {block}", flush=True)
                 continue

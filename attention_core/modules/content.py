@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pattern_studio.errors import StudioError
-from pattern_studio.learned import Narrowed, Tiling, mean_query, top_k, top_p
+from pattern_studio.learned import Narrowed, Tiling, choose, mean_query, top_p
 from pattern_studio.problem import block_shape, whole
 
 
@@ -54,7 +54,7 @@ class ContentChoice:
             return top_p(scores, tiling, self.quality_threshold, **kept), tiling.block
         while not self._affordable(tiling, kept["diagonal"]) and tiling.block != (1, 1):
             tiling = Tiling.of(q, k, (max(tiling.block[0] // 2, 1), max(tiling.block[1] // 2, 1)), causal=causal)
-        return top_k(mean_query(q, k, tiling, narrowed=narrowed), tiling, self.density, **kept), tiling.block
+        return choose(mean_query, q, k, tiling, self.density, **kept), tiling.block
 
     def _affordable(self, tiling: Tiling, diagonal: bool) -> bool:
         total, least = tiling.counts(self.sinks, diagonal)

@@ -2,12 +2,14 @@
 
     scores = SCORES["antidiagonal"](q, k, tiling)      # log mass of each tile, on q's device
     mask = top_k(scores, tiling, density=0.1)          # bool [batch, heads, q_blocks, kv_blocks]
+    mask = choose(pooled, q, k, tiling, density=0.1)   # both in one call, on a GPU in two programs
     pattern = to_pattern(mask[0], tiling.block)        # text, to be seen, edited and exported
 
 It needs torch, so `pattern_studio` does not import it.
 """
 
 from .antidiagonal import antidiagonal
+from .choose import choose
 from .families import FAMILIES
 from .fit_blocks import fit_blocks
 from .fit_family import fit_family
@@ -44,6 +46,7 @@ __all__ = [
     "antidiagonal",
     "by_head",
     "calibrate",
+    "choose",
     "distill",
     "document_of",
     "fit_blocks",

@@ -8,7 +8,8 @@ from torch.nn.functional import pad
 
 from . import programs
 from .narrowed import Narrowed
-from .pooled import block_sums, by_group
+from .pooled import block_sums, by_group, fits_tiling
+from .tables import kept_table
 from .tiling import Tiling, check_lengths
 
 
@@ -36,15 +37,22 @@ def mean_query(
     """
     check_lengths(lengths, q)
     real = Narrowed.of_lengths(lengths, tiling) if narrowed is None else narrowed
-    rows, queries = block_sums(q, tiling.block[0], real.rows)
     factor = q.shape[-1] ** -0.5 if scale is None else scale
     size = tiling.block[1]
-    if programs.multiplied(q, k) and real.pairs is None and real.docs is None:
+    plain = real.pairs is None and real.docs is None
+    if plain and programs.multiplied(q, k) and fits_tiling(q, k, tiling):
+        from .programs.means import means_of_blocks
         from .programs.tile_mass import fits, mass_of_tiles
 
         if fits(size):
-            asked, last = queries * (factor / rows[..., None]), real.last_rows(tiling, q.device)
+            asked, _ = means_of_blocks(q, None, tiling.block, factor, real.rows, None)
+            if real.rows is None:
+                last = kept_table(_last_rows, tiling, q.device)
+            else:
+                last = real.last_rows(tiling, q.device)
+            asked = asked.view(*q.shape[:2], -1, q.shape[3])
             return mass_of_tiles(asked, k, last, size, causal=tiling.causal, real=real.keys)
+    rows, queries = block_sums(q, tiling.block[0], real.rows)
     if real.keys is not None:
         k = torch.where(real.keys[:, None, :, None], k, 0)
     scores = by_group(queries, k.float()) * factor / rows[..., None]
@@ -53,3 +61,7 @@ def mean_query(
     scores = pad(scores, (0, -tiling.kv_len % size), value=-torch.inf)
     # A tile holds a pair that takes part where one of its single keys does.
     return scores.unflatten(-1, (tiling.kv_blocks, size)).logsumexp(-1)
+
+
+def _last_rows(tiling: Tiling, device: torch.device) -> Tensor:
+    return Narrowed().last_rows(tiling, device).int()

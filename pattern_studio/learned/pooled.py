@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -11,7 +12,11 @@ from torch.nn.functional import pad
 
 from . import programs
 from .narrowed import Narrowed
+from .tables import kept_table
 from .tiling import Tiling, check_lengths
+
+if TYPE_CHECKING:  # Triton is not on every machine
+    from .programs.chosen import Rows
 
 
 @torch.no_grad()
@@ -41,23 +46,53 @@ def pooled(
     """
     check_lengths(lengths, q)
     # Sums first, counts last: whole-number inputs stay exact, so equal tiles tie whatever the shapes.
+    factor = q.shape[-1] ** -0.5 if scale is None else scale
+    if programs.multiplied(q, k) and fits_tiling(q, k, tiling):
+        return _by_programs(q, k, tiling, factor, lengths)
     real = Narrowed.of_lengths(lengths, tiling)
     rows, queries = block_sums(q, tiling.block[0], real.rows)
     cols, keys = block_sums(k, tiling.block[1], real.keys)
-    factor = q.shape[-1] ** -0.5 if scale is None else scale
-    if programs.multiplied(q, k):
-        from .programs.tile_mass import mass_of_tiles
-
-        step = tiling.block[1]
-        begins = torch.arange(tiling.kv_blocks, device=k.device) * step
-        return mass_of_tiles(
-            queries * (factor / rows[..., None]), (keys / cols[..., None]).to(k.dtype),
-            real.last_rows(tiling, q.device), 1, causal=tiling.causal, step=step,
-            real=None if lengths is None else begins < lengths[:, None], weight=cols[:, 0].log(),
-        )  # fmt: skip
     products = by_group(queries, keys)
     scores = products * factor / (rows[..., None] * cols[..., None, :]) + cols[..., None, :].log()
     return hidden(scores, tiling, lengths)
+
+
+def _by_programs(q: Tensor, k: Tensor, tiling: Tiling, factor: float, lengths: Tensor | None) -> Tensor:
+    """The same by programs; short rows by the one that `choose` takes, so that both see the same scores."""
+    from .programs.chosen import fits, scores_of_means
+    from .programs.means import means_of_blocks
+    from .programs.tile_mass import mass_of_tiles
+
+    (batch, heads), (kv_heads, dim), device = q.shape[:2], k.shape[1::2], q.device
+    real = Narrowed.of_lengths(lengths, tiling)
+    means, weight = means_of_blocks(q, k, tiling.block, factor, real.rows, real.keys)
+    if fits(q, tiling.kv_blocks):
+        rows = _rows(tiling, device, lengths) if lengths is not None else kept_table(_rows, tiling, device)
+        return scores_of_means(means, weight, (batch, heads, kv_heads), rows)
+    asked, told = means.split([batch * heads * tiling.q_blocks, len(weight)])
+    begins = torch.arange(tiling.kv_blocks, device=device) * tiling.block[1]
+    return mass_of_tiles(
+        asked.view(batch, heads, -1, dim), told.view(batch, kv_heads, -1, dim), real.last_rows(tiling, device), 1,
+        causal=tiling.causal, step=tiling.block[1], real=None if lengths is None else begins < lengths[:, None],
+        weight=weight.view(batch, kv_heads, -1)[:, 0],
+    )  # fmt: skip
+
+
+def _rows(tiling: Tiling, device: torch.device, lengths: Tensor | None = None) -> Rows:
+    from .programs.chosen import Rows
+
+    return Rows.of(tiling.visible(device, lengths))
+
+
+def fits_tiling(q: Tensor, k: Tensor, tiling: Tiling) -> bool:
+    """Whether q and k are of one attention call of the tiling's lengths; for others the torch code has its errors."""
+    return (
+        q.shape[2] == tiling.q_len
+        and k.shape[2] == tiling.kv_len
+        and (q.shape[0], q.shape[3]) == (k.shape[0], k.shape[3])
+        and q.device == k.device
+        and q.shape[1] % k.shape[1] == 0
+    )
 
 
 def block_sums(x: Tensor, size: int, real: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -18,9 +19,13 @@ from ..errors import StudioError
 from ..problem import whole
 from . import programs
 from .narrowed import Narrowed
+from .tables import kept_table
 from .tiling import Tiling, check_lengths
 
-KEPT = 2**22  # tiles of a table that is kept for the next call
+if TYPE_CHECKING:  # Triton is not on every machine
+    from .programs.chosen import Rows
+
+Frame = tuple[Tensor, Tensor, Tensor]
 SLACK = 1e-9  # of a product of a printed density and a count, and of sums of probabilities
 
 
@@ -57,17 +62,13 @@ def top_k(
     >>> top_k(torch.arange(16.0).view(1, 1, 4, 4), tiling, density=0.8)[0, 0].int().tolist()
     [[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0], [1, 0, 1, 1]]
     """
-    if isinstance(density, bool) or not isinstance(density, (int, float)) or not 0 < density <= 1:
-        raise StudioError(f"a block density lies above 0 and up to 1, got {density!r}; it is the share that is kept")
     _check(scores, tiling, lengths)
-    sinks = whole("sinks", sinks, 0)
-    if lengths is None and narrowed is None:
-        _affordable(tiling, float(density), sinks, diagonal)
+    sinks = _budget(tiling, density, sinks, diagonal, lengths is None and narrowed is None)
     if programs.served(scores) and tiling.kv_blocks <= programs.LONGEST_ROW:
         from .programs.best import best_tiles
 
         if lengths is None and narrowed is None:
-            return best_tiles(scores, *_plain(tiling, float(density), sinks, diagonal, scores.device))
+            return best_tiles(scores, *kept_table(_plain, tiling, scores.device, float(density), sinks, diagonal))
         visible, kept = _frame(scores, tiling, sinks, diagonal, lengths, narrowed)
         return best_tiles(scores, visible, kept, _row_budget(visible.sum(-1), kept.sum(-1), float(density)))
     visible, kept = _frame(scores, tiling, sinks, diagonal, lengths, narrowed)
@@ -161,29 +162,46 @@ def _row_budget(visible: Tensor, kept: Tensor, density: float) -> Tensor:
     return kept + shares - pad(shares, (1, -1))
 
 
-def _plain(
-    tiling: Tiling, density: float, sinks: int, diagonal: bool, device: torch.device
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Visible tiles, protected ones and rows' budgets where nothing is padded: small ones are made once."""
-    small = tiling.q_blocks * tiling.kv_blocks <= KEPT
-    if not small or device.type != "cuda" or torch.cuda.is_current_stream_capturing():
-        return _framed(tiling, density, sinks, diagonal, device, 0)
-    # Kept for a stream: what another one makes may not be there yet.
-    return _framed_once(tiling, density, sinks, diagonal, device, torch.cuda.current_stream(device).cuda_stream)
+def _plain(tiling: Tiling, device: torch.device, density: float, sinks: int, diagonal: bool) -> Frame:
+    """Visible tiles, protected ones and rows' budgets where nothing is padded."""
+    visible = tiling.visible(device)[:, None]
+    kept = tiling.sinks(device, sinks)[:, None]
+    if diagonal:
+        kept = kept | tiling.diagonal(device)[:, None]
+    return visible, kept, _row_budget(visible.sum(-1), kept.sum(-1), density).int()
 
 
-def _framed(
-    tiling: Tiling, density: float, sinks: int, diagonal: bool, device: torch.device, stream: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    with torch.inference_mode(False):
-        visible = tiling.visible(device)[:, None]
-        kept = tiling.sinks(device, sinks)[:, None]
-        if diagonal:
-            kept = kept | tiling.diagonal(device)[:, None]
-        return visible, kept, _row_budget(visible.sum(-1), kept.sum(-1), density)
+def _rows(tiling: Tiling, device: torch.device, density: float, sinks: int, diagonal: bool) -> Rows:
+    """What `rows_of` gives where nothing is padded."""
+    from .programs.chosen import Rows
+
+    return Rows.of(*(x[:, 0] for x in _plain(tiling, device, density, sinks, diagonal)))
 
 
-_framed_once = lru_cache(maxsize=16)(_framed)
+def rows_of(q: Tensor, tiling: Tiling, density: float, sinks: int, diagonal: bool, lengths: Tensor | None) -> Rows:
+    """Hidden, free and protected tiles and the rows' budgets for the program that scores and chooses.
+
+    `q`: a tensor of the scores' batch and device. Errors are those of `top_k`.
+    """
+    sinks = _budget(tiling, density, sinks, diagonal, lengths is None)
+    check_lengths(lengths, q)
+    if lengths is None:
+        return kept_table(_rows, tiling, q.device, float(density), sinks, diagonal)
+    from .programs.chosen import Rows
+
+    visible, kept = _frame(q, tiling, sinks, diagonal, lengths, None)
+    budget = _row_budget(visible.sum(-1), kept.sum(-1), float(density))
+    return Rows.of(visible[:, 0], kept[:, 0], budget[:, 0])
+
+
+def _budget(tiling: Tiling, density: float, sinks: int, diagonal: bool, plain: bool) -> int:
+    """`sinks` as a number; StudioError for a density that is none or, where nothing is padded, pays for too little."""
+    if isinstance(density, bool) or not isinstance(density, (int, float)) or not 0 < density <= 1:
+        raise StudioError(f"a block density lies above 0 and up to 1, got {density!r}; it is the share that is kept")
+    sinks = whole("sinks", sinks, 0)
+    if plain:
+        _affordable(tiling, float(density), sinks, diagonal)
+    return sinks
 
 
 @lru_cache(maxsize=256)

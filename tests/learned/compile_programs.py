@@ -6,7 +6,9 @@ import torch
 from triton.runtime import driver
 
 from pattern_studio.learned.programs.best import best_tiles
+from pattern_studio.learned.programs.chosen import Rows, chosen_of_means, scores_of_means
 from pattern_studio.learned.programs.crossed import masses_crossed
+from pattern_studio.learned.programs.means import means_of_blocks
 from pattern_studio.learned.programs.shares import shares_of_rows
 from pattern_studio.learned.programs.sums import sums_of_blocks
 from pattern_studio.learned.programs.tile_mass import mass_of_tiles
@@ -25,6 +27,17 @@ def main() -> None:
     compiled("shares", lambda: shares_of_rows(torch.zeros(1, 4, 256, 512), last, 2, 1e-30))
     sums, rows = torch.zeros(1, 4, 4097, dtype=torch.float64), torch.zeros(1, 64, dtype=torch.int64)
     compiled("crossed", lambda: masses_crossed(sums, sums, (rows, rows), rows[0, :1], 64, 0, True, 1e-30))
+    for block in (128, 64, 8):
+        compiled(f"means_{block}", lambda block=block: means_of_blocks(q, k, (block, block), 0.1, None, None))
+    wide = torch.zeros(1, 2, 4096, 256)
+    compiled("means_single", lambda: means_of_blocks(wide, wide, (128, 64), 0.1, last[:, :1] > 0, None))
+    compiled("mass_wide", lambda: mass_of_tiles(a.repeat(1, 1, 1, 2), wide.bfloat16(), last, 128, causal=True))
+    compiled("mass_wide_single", lambda: mass_of_tiles(a.repeat(1, 1, 1, 2), wide, last, 128, causal=True))
+    for tiles in (256, 512, 1024):
+        rows_of = Rows.of(torch.ones(1, 512, tiles, dtype=torch.bool), None, last.new_ones(1, 512))
+        pooled = torch.zeros(4 * 512 + 2 * tiles, 128, dtype=torch.bfloat16), torch.zeros(2 * tiles), (1, 4, 2)
+        compiled(f"chosen_{tiles}", lambda pooled=pooled, rows_of=rows_of: chosen_of_means(*pooled, rows_of))
+        compiled(f"scores_{tiles}", lambda pooled=pooled, rows_of=rows_of: scores_of_means(*pooled, rows_of))
     visible = torch.ones(1, 1, 64, 4096, dtype=torch.bool)
     budget = torch.ones(1, 1, 64, dtype=torch.int64)
     compiled("best", lambda: best_tiles(torch.zeros(1, 4, 64, 4096), visible, visible, budget))

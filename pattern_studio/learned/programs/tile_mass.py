@@ -1,7 +1,7 @@
 """tile_mass: logarithms of sums of exponentials over the keys of each tile, without writing a score per key."""
 
 # Programs of Triton's language only look like Python.
-# pyright: reportCallIssue=false, reportOperatorIssue=false
+# pyright: reportCallIssue=false, reportOperatorIssue=false, reportGeneralTypeIssues=false
 # ruff: noqa: N803 - upper-case arguments are compile-time constants, as is the custom in Triton
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+from .launch import launch, power_of_two
 
 LOG2E, LN2 = 1.4426950408889634, 0.6931471805599453
 FAR = 4096.0  # tokens from which exp(-distance / 128) is below 2e-14, nothing beside a float32 score
@@ -42,44 +44,47 @@ def tile_mass(
         w_log, w_short = tl.load(near + head * 4), tl.load(near + head * 4 + 1)
         w_long, w_first = tl.load(near + head * 4 + 2), tl.load(near + head * 4 + 3)
         asked = tl.maximum(reach, 0).to(tl.float32)
-    for loop in range(0, LOOPS):
-        key = (key_chunk * LOOPS + loop) * BN + n  # [BN]
-        tile = ((key_chunk * LOOPS + loop) * BN) // TILE + tl.arange(0, BN // TILE)
+    begin, end = key_chunk * (LOOPS * BN), tl.minimum((key_chunk + 1) * (LOOPS * BN), keys)
+    stop = tl.where(furthest > -(2**30), end, begin)  # past the last key that a row of the program may see
+    if CAUSAL:
+        stop = tl.minimum(stop, tl.where(furthest < 0, 0, furthest // step + 1))
+    # No condition inside: so the next keys are on their way while these are multiplied;
+    # one step ahead, as shared memory and registers then hold two programs of half precision on a multiprocessor.
+    for first in tl.range(begin, stop, BN, num_stages=2):
+        key = first + n  # [BN]
+        tile = first // TILE + tl.arange(0, BN // TILE)
         where_to = row_out + tile[None, :]
         store = there[:, None] & (tile < tiles)[None, :]
-        begin = (key_chunk * LOOPS + loop) * BN
-        seen_any = furthest > -(2**30)
+        taken = key < keys
+        if MASKED:
+            taken &= tl.load(real + item * real_stride + key, mask=taken, other=0) != 0
+        k = tl.load(k_base + (key.to(tl.int64) * stride_kt)[None, :] + (d * stride_kd)[:, None],
+                    mask=taken[None, :] & (d < D)[:, None], other=0)  # fmt: skip
+        s = tl.dot(a, k, input_precision=PRECISION) * scale  # [BM, BN]
+        if WEIGHTED:
+            s += tl.load(weight + item * real_stride + key, mask=taken, other=0.0)[None, :]
+        if NEAR:
+            apart = tl.abs(asked[:, None] - (key * step).to(tl.float32)[None, :])
+            s += (w_log * 0.125) * tl.log2(apart + 1.0)
+            if tl.min(apart) < FAR:
+                s += w_short * tl.exp2(apart * (-LOG2E / 16)) + w_long * tl.exp2(apart * (-LOG2E / 128))
+            s += tl.where(key == 0, w_first, 0.0)[None, :]
+        seen = taken[None, :] & (reach > -(2**30))[:, None]
         if CAUSAL:
-            seen_any &= begin * step <= furthest
-        if (begin < keys) & seen_any:
-            taken = key < keys
-            if MASKED:
-                taken &= tl.load(real + item * real_stride + key, mask=taken, other=0) != 0
-            k = tl.load(k_base + (key.to(tl.int64) * stride_kt)[None, :] + (d * stride_kd)[:, None],
-                        mask=taken[None, :] & (d < D)[:, None], other=0)  # fmt: skip
-            s = tl.dot(a, k, input_precision=PRECISION) * scale  # [BM, BN]
-            if WEIGHTED:
-                s += tl.load(weight + item * real_stride + key, mask=taken, other=0.0)[None, :]
-            if NEAR:
-                apart = tl.abs(asked[:, None] - (key * step).to(tl.float32)[None, :])
-                s += (w_log * 0.125) * tl.log2(apart + 1.0)
-                if tl.min(apart) < FAR:
-                    s += w_short * tl.exp2(apart * (-LOG2E / 16)) + w_long * tl.exp2(apart * (-LOG2E / 128))
-                s += tl.where(key == 0, w_first, 0.0)[None, :]
-            seen = taken[None, :] & (reach > -(2**30))[:, None]
-            if CAUSAL:
-                seen &= (key * step)[None, :] <= reach[:, None]
-            if TILE == 1:
-                tl.store(where_to, tl.where(seen, s, -float("inf")), mask=store)
-            else:
-                s = tl.reshape(tl.where(seen, s * LOG2E, -float("inf")), [BM, BN // TILE, TILE])
-                most = tl.max(s, 2)
-                reference = tl.where(most == -float("inf"), 0.0, most)
-                total = tl.sum(tl.exp2(s - reference[:, :, None]), 2)
-                mass = (reference + tl.log2(tl.where(total > 0, total, 1.0))) * LN2
-                tl.store(where_to, tl.where(total > 0, mass, -float("inf")), mask=store)
+            seen &= (key * step)[None, :] <= reach[:, None]
+        if TILE == 1:
+            tl.store(where_to, tl.where(seen, s, -float("inf")), mask=store)
         else:
-            tl.store(where_to, tl.zeros([BM, BN // TILE], tl.float32) - float("inf"), mask=store)
+            s = tl.reshape(tl.where(seen, s * LOG2E, -float("inf")), [BM, BN // TILE, TILE])
+            most = tl.max(s, 2)
+            reference = tl.where(most == -float("inf"), 0.0, most)
+            total = tl.sum(tl.exp2(s - reference[:, :, None]), 2)
+            mass = (reference + tl.log2(tl.where(total > 0, total, 1.0))) * LN2
+            tl.store(where_to, tl.where(total > 0, mass, -float("inf")), mask=store)
+    for first in range(begin + tl.cdiv(tl.maximum(stop - begin, 0), BN) * BN, end, BN):
+        tile = first // TILE + tl.arange(0, BN // TILE)
+        store = there[:, None] & (tile < tiles)[None, :]
+        tl.store(row_out + tile[None, :], tl.zeros([BM, BN // TILE], tl.float32) - float("inf"), mask=store)
 
 
 def fits(tile: int) -> bool:
@@ -117,21 +122,27 @@ def mass_of_tiles(
     if not out.numel():
         return out
     a = a.to(k.dtype).contiguous()
-    last = last.clamp(min=BEFORE_ALL).int().contiguous()
+    if last.dtype != torch.int32:  # positions that may lie beyond what 32 bits hold
+        last = last.clamp(min=BEFORE_ALL).int()
+    last = last.contiguous()
     items = max(len(x) for x in (last[:1], real, weight) if x is not None)
     real, weight = (None if x is None else x.expand(items, -1).contiguous() for x in (real, weight))
     single = k.dtype == torch.float32
     across, loops = max(64 if single else 128, tile), 8
-    down = min(64 if single else 128, max(16, triton.next_power_of_2(rows)))
-    row_chunks, key_chunks = triton.cdiv(rows, down), triton.cdiv(keys, across * loops)
-    with torch.cuda.device_of(k):
-        tile_mass[(batch * heads * row_chunks * key_chunks,)](
+    down = min(64 if single else 128, max(16, power_of_two(rows)))
+    row_chunks, key_chunks = -(-rows // down), -(-keys // (across * loops))
+    launch(
+        tile_mass, batch * heads * row_chunks * key_chunks,
+        (
             a, k, last, last if real is None else real.view(torch.uint8), last if weight is None else weight,
-            last if near is None else near, out, heads, heads // kv_heads, rows, keys, tiles, *k.stride(),
-            rows if len(last) > 1 else 0, keys if items > 1 else 0, step, row_chunks, key_chunks, scale,
-            D=dim, D_PAD=max(16, triton.next_power_of_2(dim)), BM=down, BN=across,
-            TILE=tile, LOOPS=loops, CAUSAL=causal, MASKED=real is not None, WEIGHTED=weight is not None,
-            NEAR=near is not None, FAR=FAR, LOG2E=LOG2E, LN2=LN2, PRECISION="ieee" if single else "tf32",
-            num_warps=4 if down < 128 or single else 8,
-        )  # fmt: skip
+            last if near is None else near, out,
+        ),
+        (
+            heads, heads // kv_heads, rows, keys, tiles, *k.stride(), rows if len(last) > 1 else 0,
+            keys if items > 1 else 0, step, row_chunks, key_chunks, scale,
+        ),
+        D=dim, D_PAD=max(16, power_of_two(dim)), BM=down, BN=across, TILE=tile, LOOPS=loops, CAUSAL=causal,
+        MASKED=real is not None, WEIGHTED=weight is not None, NEAR=near is not None, FAR=FAR, LOG2E=LOG2E, LN2=LN2,
+        PRECISION="ieee" if single else "tf32", num_warps=4 if down < 128 or single else 8,
+    )  # fmt: skip
     return out
