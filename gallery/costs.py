@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -53,16 +54,18 @@ def measured(named: Named, rows: Iterable[dict[str, Any]]) -> list[dict[str, Any
     """The rows of a benchmark that timed this very pattern on a card, on the tensors nearest to a prediction's.
 
     A row is of the pattern if it has its hash or, in older results, its text, and was lowered for the same layer.
-    Those of the greatest length up to TOKENS, then of the greatest head dim, are taken; each has with it the
-    milliseconds of the fastest dense attention of the same run on the same tensors, `dense_ms`, where it has one.
+    Those of the greatest length up to TOKENS, then of the greatest head dim, are taken, and of a card, an arm, a pass
+    and a block the last ones: a kernel that was made faster is not shown beside what it was. Each has with it the
+    milliseconds of the fastest dense attention of the same run on the same tensors, `dense_ms`, where it has one; and
+    `docs`, the lengths of the documents that were timed, where they are not its own repeated, which come first.
     Rows without a card were timed on a CPU, or count and time nothing: they are no times of a GPU.
 
     >>> one = Named("n", "N", "Ours", "S", "N.", "causal", ps.causal, ps.Problem(64), 32)
     >>> row = {"card": "C", "arm": "ours", "pass": "forward", "ms": 1.5, "shape": {"S": 64, "D": 32, "H": 2}}
     >>> dense = row | {"pattern": "dense", "arm": "sdpa", "ms": 3.0}
     >>> measured(one, [row | {"pattern": "n", "hash": ps.causal.hash}, dense])
-    [{'card': 'C', 'arm': 'ours', 'pass': 'forward', 'ms': 1.5, 'tokens': 64, 'heads': 2, 'head_dim': 32, \
-'dense_ms': 3.0}]
+    [{'card': 'C', 'date': None, 'arm': 'ours', 'pass': 'forward', 'ms': 1.5, 'tokens': 64, 'heads': 2, \
+'head_dim': 32, 'block': None, 'docs': None, 'dense_ms': 3.0}]
     >>> measured(one, [row | {"pattern": "causal ", "card": None}]), measured(one, [row | {"pattern": "causal & x"}])
     ([], [])
     """
@@ -75,12 +78,25 @@ def measured(named: Named, rows: Iterable[dict[str, Any]]) -> list[dict[str, Any
     for row in rows:
         if row["pattern"] == "dense":
             dense[_run(row)] = min(row["ms"], dense.get(_run(row), row["ms"]))
+    last: dict[tuple, dict[str, Any]] = {}
+    for row in sorted(own, key=lambda row: (_other_documents(named, row) is None, row.get("date") or "")):
+        if _cell(row) == cell:
+            last[row["card"], row["arm"], row["pass"], str(row["shape"].get("block"))] = row
     return [
-        {key: row[key] for key in ("card", "arm", "pass", "ms")}
-        | {"tokens": cell[0], "heads": row["shape"].get("H"), "head_dim": cell[1], "dense_ms": dense.get(_run(row))}
-        for row in own
-        if _cell(row) == cell
+        {"card": row["card"], "date": row.get("date"), "arm": row["arm"], "pass": row["pass"], "ms": row["ms"]}
+        | {"tokens": cell[0], "heads": row["shape"].get("H"), "head_dim": cell[1], "block": row["shape"].get("block")}
+        | {"docs": _other_documents(named, row), "dense_ms": dense.get(_run(row))}
+        for row in last.values()
     ]
+
+
+def _other_documents(named: Named, row: dict[str, Any]) -> list[int] | None:
+    """The documents that a row timed; None if they are the pattern's own, again and again, the last one cut."""
+    docs, own = row.get("docs"), named.problem.docs
+    if docs is None or own is None:
+        return None
+    *whole, cut = islice(cycle(own), len(docs))
+    return None if docs[:-1] == whole and docs[-1] <= cut else docs
 
 
 def _cell(row: dict[str, Any]) -> tuple[int, int]:

@@ -14,6 +14,7 @@ from .named import Named
 
 STYLE = Path(__file__).parent / "style.css"
 KEY = (("full", "full tile: every pair allowed"), ("part", "allowed"), ("reach", "partial tile"), ("ground", "empty"))
+ARMS = {"ours": "portable kernels", "hopper": "Hopper kernels"}  # of ours; others go by the names that results have
 ADDRESS = re.compile(r"arXiv:(\d{4}\.\d{5})")
 
 
@@ -149,7 +150,10 @@ def _cost(found: Mapping[str, Any]) -> str:
                 f"{known['forward_ms']:.3g} ms \N{PLUS-MINUS SIGN} {100 * known['error']:.2g} %{beyond}",
             ),
         ]
-    rows += [(f"time, measured, {one['arm']} {one['pass']}", _measured(one)) for one in found["measured"]]
+    rows += [
+        (f"time, measured, {ARMS.get(one['arm'], one['arm'])}, {one['pass'].replace('_', ' ')}", _measured(one))
+        for one in found["measured"]
+    ]
     if not found["measured"]:
         rows.append(("time, measured", "none: no benchmark has this pattern"))
     where = f"{known['tokens']:,} tokens, {known['heads']} heads, H100" if known else "as drawn"
@@ -159,7 +163,12 @@ def _cost(found: Mapping[str, Any]) -> str:
 def _measured(one: Mapping[str, Any]) -> str:
     beside = f", dense {one['dense_ms']:.3g} ms" if one["dense_ms"] else ""
     where = f"{one['tokens']:,} tokens, {one['heads']} heads, D {one['head_dim']}"
-    return f"{one['ms']:.3g} ms{beside}; {where}; {one['card']}"
+    if one["block"] not in (None, [128, 128]):
+        where += ", block {} x {}".format(*one["block"])
+    if one["docs"]:
+        where += f", {len(one['docs'])} documents of {min(one['docs']):,} to {max(one['docs']):,} tokens"
+    when = f", {one['date']}" if one["date"] else ""
+    return f"{one['ms']:.3g} ms{beside}; {where}; {one['card']}{when}"
 
 
 def _bars(one: Named, found: Mapping[str, Any]) -> str:
@@ -214,7 +223,8 @@ them. Mass recall of a query is the dense softmax probability that the pattern k
 for the same number of tiles. The cost is four operations for each pair of an active tile and each of 64 dimensions,
 over both layers and nine heads. A predicted time is the cost model's for one NVIDIA H100 80GB HBM3, D 128, block 128:
 an estimate from ten measured cells of other patterns, with the median error of cells left out. Measured times are rows
-of <code>benchmarks/results</code> with the card named; times of a CPU are not among them.</p>
+of <code>benchmarks/results</code> with card and date, of blocks of 128 unless said; times of a CPU are not among
+them.</p>
 <p class="small"><b>Measured on</b> {escape(capture)}, tiles of 64. Made by <code>make gallery</code> from the files in
 <code>gallery/patterns</code>; the figures are in <code>gallery/figures.json</code>, the table of
 exports in <code>gallery/compatibility.md</code>.</p></footer>"""

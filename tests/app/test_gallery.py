@@ -42,19 +42,22 @@ def test_cards_have_citation_density_attention_and_time():
     assert f"{stats.predicted['forward_ms']:.3g} ms a pass, predicted" in page
     assert "keeps 42.0 % of attention" in page
     assert page.count("attention kept: not measured") == sum(one.kept is None for one in named())
-    timed = [one for one in named() if any(row["arm"] == "ours" and row["pass"] == "forward" for row in one.measured)]
+    ours = ("ours", "hopper")
+    timed = [one for one in named() if any(row["arm"] in ours and row["pass"] == "forward" for row in one.measured)]
     assert page.count(" ms a pass, measured</span>") == len(timed)
 
 
 def test_a_measured_time_takes_the_predictions_place_and_says_where(monkeypatch):
     row = {"card": "Card <X>", "arm": "ours", "pass": "forward", "ms": 1.234, "tokens": 32768, "heads": 16}
-    row |= {"head_dim": 128, "dense_ms": 13.7}
-    backward = row | {"pass": "backward", "ms": 5.0}
-    some = [replace(one, measured=(backward, row)) if one.name == "mistral" else one for one in named()]
+    row |= {"head_dim": 128, "dense_ms": 13.7, "date": "2026-11-30", "docs": None}
+    backward, hopper = row | {"pass": "backward", "ms": 0.5}, row | {"arm": "hopper", "ms": 0.876}
+    flex = row | {"arm": "flex", "ms": 0.1}
+    some = [replace(one, measured=(backward, row, hopper, flex)) if one.name == "mistral" else one for one in named()]
     monkeypatch.setattr("pattern_studio_app.pages.gallery.named", lambda: tuple(some))
     page = html(started("gallery"))
-    told = "Card &lt;X&gt;; 32,768 tokens, 16 heads, D 128; dense 13.7 ms"
-    assert page.count(f'<span title="{told}">1.23 ms a pass, measured</span>') == 1
+    told = "Card &lt;X&gt;, 2026-11-30; 32,768 tokens, 16 heads, D 128; 1.23 ms by the portable kernels, "
+    told += "0.876 ms by the Hopper kernels; dense 13.7 ms"
+    assert page.count(f'<span title="{told}">0.876 ms a pass, measured</span>') == 1
 
 
 def test_families_and_words_are_kept_over_pages():

@@ -8,7 +8,7 @@ import pytest
 from pattern_studio_app.timing_file import read
 
 import pattern_studio as ps
-from benchmarks.named_patterns import main, subjects
+from benchmarks.named_patterns import Bench, main, subjects
 from gallery.costs import measured, timed_rows
 from gallery.matrix import text_of
 from gallery.named import FOLDER, gallery, load
@@ -26,7 +26,7 @@ def test_a_run_is_read_back_by_hash_and_a_failure_is_a_line(tmp_path, capsys):
     out = tmp_path / "named.json"
     main([*SMALL, "--out", str(out), "--dims=300,16", "--only=mistral"])
     told = capsys.readouterr().out
-    assert "mistral                      S130 D300: StudioError: " in told  # the kernels take up to 256 channels
+    assert "mistral                      S130 D300 ours: StudioError: " in told  # the kernels take up to 256 channels
     rows = json.loads(out.read_text())["rows"]
     mistral = load(FOLDER / "mistral.txt")
     own = [row for row in rows if row.get("hash") == mistral.pattern.hash]
@@ -53,8 +53,33 @@ def test_a_run_is_read_back_by_hash_and_a_failure_is_a_line(tmp_path, capsys):
 
 def test_nothing_is_begun_when_the_time_is_up(tmp_path, capsys):
     main([*SMALL, "--out", str(tmp_path / "none.json"), "--budget=-1"])
-    assert capsys.readouterr().out == "the time is up at a_shape, S130: 0 rows\n"
+    assert capsys.readouterr().out == "the time is up at a_shape, S130 D128: 0 rows\n"
     assert not (tmp_path / "none.json").exists()
+
+
+def test_what_the_gallery_shows_is_timed_first(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        Bench, "run", lambda self, one, layout, dim: asked.append((one.name, layout.problem.q_len, dim))
+    )
+    main(["--device=cpu", "--lengths=256,130", "--dims=32,16", "--only=longformer", "--out", str(tmp_path / "x.json")])
+    named = ["deepspeed_longformer", "longformer", "longformer_dilated"]
+    presets = ["longformer, preset", "longformer_dilated, preset", "deepspeed_longformer, preset"]
+    assert asked == [(name, length, dim) for length in (256, 130) for dim in (32, 16) for name in named + presets]
+
+
+def test_an_arm_that_fails_leaves_the_others_and_the_file(tmp_path, monkeypatch, capsys):
+    from triton.runtime.errors import OutOfResources
+
+    def attend(*tensors, plan, backend):
+        raise OutOfResources(300_000, 232_448, "shared memory")
+
+    monkeypatch.setattr("benchmarks.named_patterns.block_sparse_attention", attend)
+    out = tmp_path / "named.json"
+    main([*SMALL, "--out", str(out), "--dims=16", "--only=mistral"])
+    assert capsys.readouterr().out.count("ours: OutOfResources: out of resource: shared memory") == 2
+    assert {row["pattern"] for row in json.loads(out.read_text())["rows"]} == {"dense", "causal"}
+    assert [path.name for path in tmp_path.iterdir()] == ["named.json"]
 
 
 def test_every_named_pattern_and_preset_is_there():

@@ -83,12 +83,41 @@ def test_measured_times_need_a_card():
     one = load(FOLDER / "mistral.txt")
     others = [row | {"card": ""}, row | {"pattern": "mistral(64)"}, row | {"hash": ps.mistral(64).hash}]
     (found,) = measured(one, [*others, row])
-    assert found == {"card": "A card", "arm": "ours", "pass": "forward", "ms": 9.0, "dense_ms": None} | {
-        "tokens": 8192, "heads": 16, "head_dim": 64,
+    assert found == {"card": "A card", "date": None, "arm": "ours", "pass": "forward", "ms": 9.0, "dense_ms": None} | {
+        "tokens": 8192, "heads": 16, "head_dim": 64, "block": None, "docs": None,
     }  # fmt: skip
-    page = gallery.page.page((one,), {"mistral": KEPT["mistral"] | {"measured": [found]}}, "c", gallery.matrix.kept())
-    assert "time, measured, ours forward" in page
-    assert "9 ms; 8,192 tokens, 16 heads, D 64; A card" in page
+    assert '<th scope="row">time, measured, portable kernels, forward</th>' in shown("mistral", found)
+    assert "<td>9 ms; 8,192 tokens, 16 heads, D 64; A card</td>" in shown("mistral", found)
+
+
+def shown(name: str, *rows: dict) -> str:
+    """The page of a pattern with these measured rows, and of one that the capture has, for its overview."""
+    some = [load(FOLDER / f"{each}.txt") for each in (name, "streaming_llm")]
+    return gallery.page.page(some, KEPT | {name: KEPT[name] | {"measured": list(rows)}}, "c", gallery.matrix.kept())
+
+
+def test_both_arms_of_ours_are_shown_with_card_and_date_as_they_were_timed_last():
+    one = load(FOLDER / "packed_documents.txt")
+    own = [*one.problem.docs, one.problem.docs[0]]
+    row = {"card": "NVIDIA H200", "pattern": one.name, "hash": one.pattern.hash, "pass": "forward", "docs": own}
+    row |= {"shape": {"B": 1, "H": 16, "Hkv": 16, "S": sum(own), "D": 128, "block": [128, 128]}}
+    rows = [
+        row | {"arm": "ours", "ms": 3.0, "date": "2026-11-30"},
+        row | {"arm": "ours", "ms": 9.0, "date": "2026-11-29"},  # before the kernel was made faster
+        row | {"arm": "hopper", "ms": 2.0, "date": "2026-11-29"},
+        row | {"arm": "hopper", "ms": 7.0, "date": "2026-12-01", "docs": [sum(own)]},  # another packing
+    ]
+    found = measured(one, rows)
+    assert sorted((row["arm"], row["ms"], row["date"], row["docs"]) for row in found) == [
+        ("hopper", 2.0, "2026-11-29", None),
+        ("ours", 3.0, "2026-11-30", None),
+    ]
+    page = shown(one.name, *found)
+    where = f"{sum(own):,} tokens, 16 heads, D 128"
+    assert f"portable kernels, forward</th><td>3 ms; {where}; NVIDIA H200, 2026-11-30</td>" in page
+    assert f"Hopper kernels, forward</th><td>2 ms; {where}; NVIDIA H200, 2026-11-29</td>" in page
+    (other,) = measured(one, rows[3:])
+    assert f"<td>7 ms; {where}, 1 documents of {sum(own):,} to {sum(own):,} tokens; " in shown(one.name, other)
 
 
 def test_a_named_pattern_finds_its_rows_by_hash():
