@@ -84,16 +84,21 @@ def test_a_forward_and_a_backward_may_be_of_two_kernels(name, dim):
         *exact, ready, scale=cell.scale, return_lse=True, backend="reference", dropout_p=P, seed=SEED
     )
     dout, dlse = torch.randn_like(q), torch.randn(lse.shape, device="cuda")
-    wanted = torch.autograd.grad((out, lse), exact, (dout.double(), dlse.to(lse.dtype)))
+
+    def wanted(given: Tensor) -> tuple[Tensor, ...]:
+        """Exact gradients for the rounded out that a backward is given (benchmarks.hopper_cells.errors)."""
+        moved = ((out - given) * dout).sum(-1).detach()
+        return torch.autograd.grad((out, lse), exact, (dout.double(), dlse + moved), retain_graph=True)
+
     lists = ready.by_query, ready.by_key, scale
     ours = launch.attention_forward(q, k, v, ready.by_query, scale, dropout=dropout)
     theirs = portable.attention_forward(q, k, v, ready.by_query, scale, dropout)
     mixed = (
-        portable.attention_backward(q, k, v, *ours, dout, dlse, *lists, dropout),
-        launch_backward.attention_backward(q, k, v, *theirs, dout, dlse, *lists, dropout=dropout),
+        (ours[0], portable.attention_backward(q, k, v, *ours, dout, dlse, *lists, dropout)),
+        (theirs[0], launch_backward.attention_backward(q, k, v, *theirs, dout, dlse, *lists, dropout=dropout)),
     )
-    for found in mixed:
-        for a, b in zip(found, wanted, strict=True):
+    for given, found in mixed:
+        for a, b in zip(found, wanted(given), strict=True):
             assert (a.double() - b).abs().max() <= limit("dq", dtype) * b.abs().max().clamp(min=1)
 
 

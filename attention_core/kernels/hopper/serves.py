@@ -16,7 +16,7 @@ BLOCK_Q = (128, 256)  # two consumers of 64 rows share each tile of keys
 BLOCK_K_BACKWARD = (128, 256)  # likewise, with keys and queries in each other's places
 FINEST = 8  # neighbouring keys: the least that a box of the copy engine writes into swizzled memory
 CHOSEN_BY_AUTO = True  # proved against float64 and measured on an H100: benchmarks/notes/hopper.md
-DROPOUT_BY_AUTO = False  # compiled and compared without a card only; asked for by name they have it
+DROPOUT_BY_AUTO = True  # likewise, every cell with dropout
 
 
 def obstacle(q: Tensor, v: Tensor, block: tuple[int, int]) -> str | None:
