@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from attention_core.kernels.hopper import words
-from attention_core.kernels.hopper.words import words_of
+from attention_core.kernels.triton import words
 from attention_core.kernels.triton.lists import TileLists
+from attention_core.kernels.triton.words import words_of
 from attention_core.tiles import EDGE
 
 from .ptx import Memory, Program

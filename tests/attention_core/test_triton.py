@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -17,7 +18,8 @@ import pattern_studio as ps
 from attention_core import Plan, block_sparse_attention, plan
 from attention_core.kernels.triton import launch
 from tests import strategies
-from tests.attention_core.inputs import gradients, normal, upstream
+from tests.attention_core.inputs import gradients, normal, qkv, upstream
+from tests.attention_core.layouts import from_mask
 
 # Keys past the end stand as zeros in a full tile's unused rows; what the interpreter's numpy makes of them is not kept.
 pytestmark = [
@@ -132,6 +134,23 @@ def test_nothing_past_the_end_and_no_unseen_key_is_read():
     v[:, :, :20] = 0
     wanted = block_sparse_attention(q, k, v, plan(layout, device=DEVICE), backend="reference")
     torch.testing.assert_close(out, wanted, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("block", [(32, 32), (40, 64), (64, 64), (16, 128)])
+def test_bit_masks_in_words_and_keys_that_no_row_sees(block):
+    """Steps of one unit read their masks in words; (40, 64) has rows beyond the block in its last octet."""
+    mask = np.random.default_rng(3).random((2, 150, 200)) < 0.4
+    mask[:, :, [7, 90, 130]] = False  # in the middle of tiles
+    mask[1, 30:110] = False  # rows without keys, in units with masks and without
+    ready = plan(from_mask(mask, block), DEVICE)
+    assert ready.by_query.has_bits
+    q, k, v = qkv(1, 2, 2, 150, 200, 16, 16, torch.float32, DEVICE)
+    wanted = gradients(*block_sparse_attention(q, k, v, ready, return_lse=True, backend="reference"), (q, k, v))
+    with torch.no_grad():
+        k[:, :, [7, 90, 130]] = v[:, :, [7, 90, 130]] = torch.nan
+    got = gradients(*block_sparse_attention(q, k, v, ready, return_lse=True, backend="triton"), (q, k, v))
+    for name, a, b in zip(("out", "lse", "dq", "dk", "dv"), got, wanted, strict=True):
+        torch.testing.assert_close(a, b, atol=2e-5, rtol=1e-4, msg=lambda m, name=name: f"{name}: {m}")
 
 
 def test_all_scores_equal_and_far_below_zero():

@@ -15,10 +15,10 @@ from ..dropout import Dropout, as_arguments, drawn
 from ..launcher import Launcher, launched, scratch
 from ..triton.forward import merge
 from ..triton.lists import TileLists
+from ..triton.words import words_of
 from .forward import forward as forward_program
 from .repair import repair
 from .schedule import ROWS, work_of
-from .words import words_of
 
 LOG2E = 1.4426950408889634
 BOXED = NVMMASharedLayout(128, 16, 4)

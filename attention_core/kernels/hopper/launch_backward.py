@@ -15,12 +15,12 @@ from ..dropout import Dropout, as_arguments, drawn
 from ..launcher import Launcher, launched, scratch
 from ..triton.backward_query import prepare
 from ..triton.lists import TileLists
+from ..triton.words import words_of
 from .backward import backward
 from .backward_adding import backward_adding, finish_queries
 from .launch import LOG2E, box, boxable, multiprocessors
 from .repair import repair_key, repair_parts, repair_query
 from .schedule import Work, work_of
-from .words import words_of
 
 SUMMED = NVMMASharedLayout(128, 32, 2)
 

@@ -13,7 +13,7 @@ def mask_ahead(walked, step, first, N: gl.constexpr, GRANULE: gl.constexpr, BLOC
     """What `allowed_pairs` needs from memory, to be loaded while the step's scores are on their way.
 
     A step of one unit: its first position, its bounds and, with bits, the words of the 64 positions from
-    `first` on, int32 [64, N // 32], of which a thread has those of its rows (`words.py`). For a step of several
+    `first` on, int32 [64, N // 32], of which a thread has those of its rows (`triton/words.py`). For a step of several
     units that would take too many registers: nothing.
     """
     units, low, high, bits, words = walked

@@ -16,6 +16,7 @@ from .primitives import (
     steps_of,
     unit_positions,
     unit_start,
+    word_allowed,
 )  # fmt: skip
 
 
@@ -106,8 +107,13 @@ def backward_key(
                 distance = key[:, None] - row[None, :]
                 allowed = (distance >= lo[None, :]) & (distance <= hi[None, :]) & there[None, :] & real[:, None]
                 if HAS_BITS:
-                    mask_id = per_unit(bits, step, BM, GRANULE)
-                    allowed &= bit_allowed(masks, mask_id[None, :], key[:, None], row[None, :], BLOCK_Q, BLOCK_K)
+                    if masks.dtype.element_ty == tl.int32:
+                        first = unit_start(masked_units, step, BM, GRANULE) % BLOCK_Q
+                        mask_id = tl.load(bits + step // (GRANULE // BM))
+                        allowed &= word_allowed(masks, mask_id, key % BLOCK_K, first, BLOCK_K, BLOCK_Q // 32, BM)
+                    else:
+                        mask_id = per_unit(bits, step, BM, GRANULE)
+                        allowed &= bit_allowed(masks, mask_id[None, :], key[:, None], row[None, :], BLOCK_Q, BLOCK_K)
                 q = load_rows(q_base, row, stride_qs, there, D, D_PAD, True)
                 do = load_rows(do_base, row, stride_os, there, DV, DV_PAD, True)
                 lse = tl.load(LSE2 + base + row, mask=there, other=float("inf"))

@@ -17,6 +17,7 @@ from .backward_query import backward_query, prepare, sum_parts
 from .forward import forward as forward_kernel
 from .forward import merge
 from .lists import TileLists
+from .words import walked
 
 LOG2E = 1.4426950408889634
 WIDEST = 256  # the largest head_dim or value_dim
@@ -148,7 +149,8 @@ def _forward(
     boxes = k_box is not None and v_box is not None
     launch(
         forward_kernel, batch * heads * n_jobs * row_tiles,
-        q, k, v, k_box if boxes else k, v_box if boxes else v, out, lse, part_out, part_lse, *lists.walked,
+        q, k, v, k_box if boxes else k, v_box if boxes else v, out, lse, part_out, part_lse,
+        *walked(lists, other, by_key=False),
         *q.stride()[:3], *k.stride()[:3], *v.stride()[:3],
         scale * LOG2E, q_len, kv_len, n_jobs, heads, heads // kv_heads, slots, lists.lines, *as_arguments(p, seed),
         **_constants("BM", "BN", shape, other, dim, value_dim, q.dtype, lists.constants, boxes, p is not None),
@@ -224,7 +226,7 @@ def _backward(
     launch(
         backward_query, batch * heads * n_jobs * row_tiles,
         q, k, v, k_box if boxes else k, v_box if boxes else v, dout, lse2, delta, dq, part, dk, dv,
-        *by_query.walked, *strides,
+        *walked(by_query, other, by_key=False), *strides,
         scale * LOG2E, scale, q_len, kv_len, n_jobs, heads, ratio, slots, by_query.lines,
         *as_arguments(p, seed), SCATTER=scatter,
         **_constants("BM", "BN", mine, other, dim, value_dim, q.dtype, by_query.constants, boxes, dropped),
@@ -246,7 +248,7 @@ def _backward(
     launch(
         backward_key, batch * kv_heads * n_jobs * key_tiles,
         q, k, v, dout, q_box if boxes else q, dout_box if boxes else dout, lse2, delta, dk, dv, part_k, part_v,
-        *by_key.walked, *strides,
+        *walked(by_key, other, by_key=True), *strides,
         scale * LOG2E, scale, q_len, kv_len, n_jobs, kv_heads, ratio, slots, by_key.lines,
         *as_arguments(p, seed),
         **_constants("BN", "BM", theirs, other, dim, value_dim, q.dtype, by_key.constants, boxes, dropped),

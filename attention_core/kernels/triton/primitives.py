@@ -67,8 +67,14 @@ def masked_keys(units, low, high, bits, masks, step, row, real, first_row, last_
     distance = key[None, :] - row[:, None]
     allowed = (distance >= lo[None, :]) & (distance <= hi[None, :]) & seen[None, :]
     if HAS_BITS:
-        mask_id = per_unit(bits, step, N, GRANULE)
-        allowed &= bit_allowed(masks, mask_id[None, :], key[None, :], row[:, None], BLOCK_Q, BLOCK_K)
+        if masks.dtype.element_ty == tl.int32:
+            start = unit_start(units, step, N, GRANULE)
+            octets: tl.constexpr = (BLOCK_Q + 7) // 8
+            mask_id = tl.load(bits + step // (GRANULE // N))
+            allowed &= word_allowed(masks, mask_id, row % BLOCK_Q, start % BLOCK_K, octets * 8, BLOCK_K // 32, N)
+        else:
+            mask_id = per_unit(bits, step, N, GRANULE)
+            allowed &= bit_allowed(masks, mask_id[None, :], key[None, :], row[:, None], BLOCK_Q, BLOCK_K)
         allowed &= real[:, None]
         seen = tl.max(allowed.to(tl.int32), 0) > 0
     return key, seen, allowed
@@ -82,6 +88,22 @@ def dropout_weights(seed, batch, head, row, key, threshold, weight):
     """
     word, _, _, _ = tl.philox(tl.load(seed), key, row, head.to(tl.int32), batch.to(tl.int32), 7)
     return tl.where((word.to(tl.int32, bitcast=True) ^ -2147483648) >= threshold, weight, 0.0)
+
+
+@triton.jit
+def word_allowed(words, mask, own, start, ROWS: tl.constexpr, WORDS: tl.constexpr, N: tl.constexpr):
+    """Whether one unit's mask, of [masks, ROWS, WORDS] (words.py), allows (own, start + n); a negative one does.
+
+    `own` and `start` are counted within their blocks, `start` a multiple of 32. # bool [own, N]
+    """
+    n = tl.arange(0, N)
+    first = words + tl.maximum(mask, 0).to(tl.int64) * (ROWS * WORDS) + (own * WORDS + start // 32)
+    allowed = own[:, None] + n[None, :] < 0
+    for w in tl.static_range(N // 32):
+        word = tl.load(first + w, mask=own * 0 + mask >= 0, other=-1)
+        bit = (word[:, None] >> (n % 32)[None, :]) & 1 != 0
+        allowed |= bit & (n // 32 == w)[None, :]
+    return allowed
 
 
 @triton.jit

@@ -1,11 +1,11 @@
-"""Bit masks as the Hopper programs read them: whole words along the side that streams."""
+"""Bit masks as the fused programs read them: whole words along the side that streams."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from ..triton.lists import TileLists
+from .lists import TileLists
 
 AT_ONCE = 256  # masks turned together: 32 MB of bits of 128 x 128
 
@@ -13,18 +13,25 @@ AT_ONCE = 256  # masks turned together: 32 MB of bits of 128 x 128
 def words_of(lists: TileLists, tile: int, by_key: bool) -> Tensor:
     """The masks of lists for steps of `tile` positions; made once for lists, without a host sync.
 
-    A thread holds two of the 64 positions that stay and all of the tile's for each of them. So where a step is of one
+    A thread holds few of the positions that stay and many of the tile's for each of them. So where a step is of one
     unit its masks are int32 [masks, block of the side that stays, block of the other // 32]: a row is loaded in a few
-    words, where bytes of queries take a load a pair. Steps of several units read `lists.masks` as it is.
+    words, where bytes of queries take a load a pair. Steps of several units, or of no whole words, read `lists.masks`
+    as it is.
     """
-    if not lists.has_bits or lists.granule < tile:
+    if not lists.has_bits or lists.granule < tile or tile % 32:
         return lists.masks
     if by_key:
         return lists.masks.view(torch.int32)
     kept = vars(lists)
-    if "_hopper_words" not in kept:
-        kept["_hopper_words"] = _turned(lists.masks)
-    return kept["_hopper_words"]
+    if "_words" not in kept:
+        kept["_words"] = _turned(lists.masks)
+    return kept["_words"]
+
+
+def walked(lists: TileLists, tile: int, by_key: bool) -> tuple[Tensor, ...]:
+    """`lists.walked` with the masks that steps of `tile` positions read."""
+    *before, _, head_group, jobs = lists.walked
+    return *before, words_of(lists, tile, by_key), head_group, jobs
 
 
 def _turned(masks: Tensor) -> Tensor:
