@@ -9,6 +9,7 @@ import pytest
 
 import pattern_studio as ps
 from pattern_studio.cli import COMMANDS, main
+from pattern_studio.exporters import read
 from pattern_studio.generators import GENERATORS
 
 
@@ -119,6 +120,16 @@ class TestConventions:
 
 
 class TestExport:
+    def test_one_head_for_a_target_that_has_one_pattern(self, tmp_path, capsys):
+        text = "heads({0: causal, 1: causal & window(9, 0)})"
+        arguments = ("export", text, "--q-len", "64", "--block", "16", "--heads", "2", "--to", "flashinfer_bsr")
+        arguments += ("--out", str(tmp_path / "head.npz"))
+        assert "export each head's pattern by itself" in refused(capsys, *arguments)
+        assert "(exact)" in printed(capsys, *arguments, "--head", "1")
+        layout = read(tmp_path / "head.npz")
+        assert (layout.expand(0, 0, 64) == ps.dense_mask(ps.parse("causal & window(9, 0)"), ps.Problem(64))[0]).all()
+        assert "expected --head from 0 to 1, the last of --heads, got 2" in refused(capsys, *arguments, "--head", "2")
+
     def test_inexact_only_when_allowed(self, tmp_path, capsys):
         arguments = ("export", "causal & window(9, 0)", "--q-len", "64", "--block", "16", "--to", "deepspeed")
         assert "allow" in refused(capsys, *arguments)

@@ -7,6 +7,7 @@ each other.
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 from ..errors import StudioError
@@ -96,11 +97,17 @@ def _data(source: str | os.PathLike[str] | bytes) -> bytes:
     if isinstance(source, bytes):
         return source
     try:
-        path = Path(source)
-        if path.stat().st_size > MAX_BYTES:
-            raise StudioError(f"expected a file of at most {MAX_BYTES:,} bytes, got {path.stat().st_size:,}")
-        return path.read_bytes()
+        with Path(source).open("rb") as file:
+            about = os.fstat(file.fileno())
+            if about.st_size > MAX_BYTES:
+                raise StudioError(f"expected a file of at most {MAX_BYTES:,} bytes, got {about.st_size:,}")
+            if stat.S_ISREG(about.st_mode):
+                return file.read()
+            data = file.read(MAX_BYTES + 1)  # a pipe or a device, which says of itself that it has 0 bytes
     except (OSError, ValueError) as error:  # ValueError: a path with a null character
         if isinstance(error, StudioError):
             raise
         raise StudioError(f"expected a readable file, got {getattr(error, 'strerror', None) or error}") from None
+    if len(data) > MAX_BYTES:
+        raise StudioError(f"expected a file of at most {MAX_BYTES:,} bytes, got one without an end")
+    return data

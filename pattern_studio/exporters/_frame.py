@@ -170,7 +170,7 @@ def one_pattern(layout: BlockLayout) -> None:
     if layout.groups > 1:
         raise Unsupported(
             f"it has one pattern for all heads, and this one has {layout.groups}: "
-            "export each head's pattern by itself (pattern.resolve(head=...))"
+            "export each head's pattern by itself (pattern.resolve(head=...), or export --head)"
         )
 
 

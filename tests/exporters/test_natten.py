@@ -1,11 +1,17 @@
-"""natten: the mask of its parameters. NATTEN itself needs a build: the rule of its documentation is written out."""
+"""natten: the mask of its parameters, by the rule of its documentation, written out, and by NATTEN where it is there.
+
+NATTEN installs from its source alone; without its own kernels (`pip install --no-build-isolation natten` where there is
+no CUDA) it runs through torch's FlexAttention, on a CPU too.
+"""
 
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -64,3 +70,31 @@ def test_what_does_not_fit_is_said(pattern, length, message):
 
 def test_borders_of_symmetric_windows_are_counted():
     assert str(check(ps.window(1, 1), ps.Problem(8), to="natten")) == "cover(+2)"
+
+
+@pytest.mark.skipif(find_spec("natten") is None, reason="needs the package natten")
+@pytest.mark.filterwarnings("ignore:return_lse is deprecated:FutureWarning")  # NATTEN's call
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile:UserWarning")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "causal & window(6, 0)",
+        "causal & window(62, 0)",
+        "window(5, 5)",  # moved in at the borders
+        "dilated(4, 0, rate=5)",
+        "dilated(3, 3, rate=4)",
+        "dilated(1, 1, rate=20)",
+    ],
+)
+def test_natten_attends_to_the_pairs_that_are_counted(text):
+    """Scores are all 0 and values one-hot, so that an output says which keys it is the mean of."""
+    from natten import na1d
+
+    pattern, length = ps.parse(text), 64
+    file = export(pattern, ps.Problem(length), 64, to="natten", allow="cover")
+    scores, one_hot = torch.zeros(1, length, 1, length), torch.eye(length)[None, :, None]
+    seen = na1d(scores, scores, one_hot, **json.loads(file.content))[0, :, 0].numpy() > 0
+    assert np.array_equal(seen, neighbors(length, **json.loads(file.content)))
+    wanted = ps.dense_mask(pattern, ps.Problem(length))[0]
+    assert not (wanted & ~seen).any()
+    assert str(file.fidelity) == (f"cover(+{seen.sum() - wanted.sum()})" if (seen & ~wanted).any() else "exact")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 from pathlib import Path
 
 import pytest
@@ -177,6 +178,19 @@ def test_a_safetensors_header_as_long_as_zip_files_begin():
     size = int.from_bytes(data[:8], "little")
     longer = b"PK" + bytes(6) + data[8 : 8 + size].ljust(0x4B50) + data[8 + size :]
     assert read(longer) == read(data)
+
+
+def test_pipes_are_read_and_what_has_no_end_is_not(monkeypatch):
+    """Both say that they have 0 bytes."""
+    data = sample("npz")
+    end, begin = os.pipe()
+    with os.fdopen(begin, "wb") as file:
+        file.write(data)  # less than a pipe holds
+    assert read(f"/dev/fd/{end}") == read(data)
+    os.close(end)
+    monkeypatch.setattr("pattern_studio.exporters.MAX_BYTES", 1000)
+    with pytest.raises(ps.StudioError, match="at most 1,000 bytes, got one without an end"):
+        read("/dev/zero")
 
 
 @pytest.mark.parametrize("name", [name for name, target in TARGETS.items() if target.read])
