@@ -15,8 +15,9 @@ from tests.metrics.test_predictors import Small
 
 FOLDER = Path(__file__).parents[2] / "gallery" / "claims"
 KEPT = sorted(FOLDER.glob("????-??-??.json"))[-1]
-# The predictors' tables are of another kind: test_predictors.py.
-TABLES = sorted(path for path in FOLDER.glob("*.json") if not path.stem.endswith("-predictors"))
+# Tables of other kinds: test_predictors.py and benchmarks/test_retrieval.py.
+OTHERS = ("-predictors", "-retrieval-")
+TABLES = sorted(path for path in FOLDER.glob("*.json") if not any(kind in path.stem for kind in OTHERS))
 VALUES = json.loads(KEPT.read_text("utf-8"))
 
 
