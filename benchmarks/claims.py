@@ -125,7 +125,7 @@ def claim(family: str, density: float, block: tuple[int, int], capture: Capture,
 def interval(values: Sequence[float] | np.ndarray) -> float | None:
     """1.96 standard errors of the mean; None of fewer than two values.
 
-    >>> interval([1.0, 3.0]), interval([1.0])
+    >>> round(interval([1.0, 3.0]), 9), interval([1.0])
     (1.96, None)
     """
     return 1.96 * float(np.std(values, ddof=1)) / len(values) ** 0.5 if len(values) > 1 else None
