@@ -186,12 +186,13 @@ def to_markdown(values: dict) -> str:
             f"{error} | {loss} |{moved} {guide:.2f} | {'yes' if row['recall'] >= guide else 'no'} |"
         )
     measured = [row for row in values["claims"] if not row["why_not"]]
+    empty = len(values["claims"]) - len(measured)
     held = [row for row in measured if row["recall"] >= PROMISED[row["density"]]]
     real = [row for row in held if row["family"] != "oracle"]
     lines += [
         "",
         f"The guide's figure holds in {len(held)} of {len(measured)} measured cells, {len(real)} of them without the "
-        f"oracle. {len(values['claims']) - len(measured)} cells are empty: their budget pays for less than the "
+        f"oracle. {empty} cell{' is' if empty == 1 else 's are'} empty: their budget pays for less than the "
         "family's least pattern, which at this length is a large share of the tiles; a longer text leaves fewer empty. "
         "The loss is that of another text than the recall beside it.",
         *(["", f"Not run: {said}."] if (said := not_run(values)) else []),
