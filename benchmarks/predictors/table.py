@@ -198,7 +198,7 @@ def to_markdown(date: str, studies: list[dict[str, Any]]) -> str:
             rhos = sorted(one["unseen"]["rhos"].items(), key=lambda pair: -abs(pair[1]))
             lines += [
                 "",
-                f"Over the {one['unseen']['patterns']} patterns that were measured after the last predictor was "
+                f"Over the {one['unseen']['patterns']} patterns that nobody had looked at when the last predictor was "
                 f"chosen: {', '.join(f'{name} {rho:+.3f}' for name, rho in rhos)}.",
             ]
         lines += [
