@@ -3,8 +3,9 @@
 Writes gallery/claims/<date>.json and .md; minutes of work. Every pattern is static. `oracle` chose its tiles on the
 very text that it is measured on, head by head: no pattern with as many tiles keeps more mass. With `--model` the
 texts and the loss are those of benchmarks.predictors, of every layer, and `fitted` joins: tiles per head and layer
-fitted to one text, measured on another and their loss on a third. Its files end in the model's name and are written
-anew after every cell: a run that was stopped goes on. Several can take some `--blocks` each, for `--join` to unite.
+fitted to one text, measured on another and their loss on a third. Its files end in the model's name, and in the tokens
+where `--tokens` asks for other than the usual, and are written anew after every cell: a run that was stopped goes on,
+and the table says which cells were not run. Several can take some `--blocks` and `--densities` each, for `--join`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
@@ -41,8 +42,9 @@ class Claim:
     """One cell. `density` was asked for and `achieved`: active tiles / tiles of the causal triangle.
 
     recall, output_error: means over layers, as analyze() has them; `recall_interval` is 1.96 standard errors of the
-    heads' means. `loss_added` in nats a token (a pair of passages for an encoder), with its 95 % interval, where a text
-    was given; `drift` is an encoder's, 1 - cosine of its embeddings. `why_not` says why a cell is empty.
+    heads' means, `output_error_interval` of the layers' errors (None with one layer). `loss_added` in nats a token (a
+    pair of passages for an encoder), with its 95 % interval, where a text was given; `drift` is an encoder's, 1 -
+    cosine of its embeddings. `why_not` says why a cell is empty.
     """
 
     density: float
@@ -52,6 +54,7 @@ class Claim:
     recall: float | None = None
     recall_interval: float | None = None
     output_error: float | None = None
+    output_error_interval: float | None = None
     loss_added: float | None = None
     loss_interval: tuple[float | None, float | None] | None = None
     drift: float | None = None
@@ -100,6 +103,7 @@ def claim(family: str, density: float, block: tuple[int, int], capture: Capture,
     assert report.recall  # asked for, as is the next
     assert report.output_error
     heads = np.array([head.recall.mean for layer in report.layers for head in layer.heads if head.recall])
+    errors = [layer.output_error.rel_l2 for layer in report.layers if layer.output_error]
     own = ps.causal if capture.causal else ps.dense
     triangle = ps.lower(own, q_len=len(capture.tokens), block=block).tiles() * len(heads)
     loss = study.loss(pattern, block) if study else None
@@ -109,12 +113,22 @@ def claim(family: str, density: float, block: tuple[int, int], capture: Capture,
         block,
         report.figures["tiles"].active / triangle,
         report.recall.mean,
-        1.96 * float(heads.std(ddof=1)) / len(heads) ** 0.5,
+        interval(heads),
         report.output_error.rel_l2,
+        interval([error for error in errors if error is not None]),
         loss and loss["added"],
         loss and (loss["low"], loss["high"]),
         loss and loss.get("drift"),
     )
+
+
+def interval(values: Sequence[float] | np.ndarray) -> float | None:
+    """1.96 standard errors of the mean; None of fewer than two values.
+
+    >>> round(interval([1.0, 3.0]), 9), interval([1.0])
+    (1.96, None)
+    """
+    return 1.96 * float(np.std(values, ddof=1)) / len(values) ** 0.5 if len(values) > 1 else None
 
 
 def losses(text: str, tokens: int, told: Callable[[str], None]) -> dict[tuple[float, str], tuple]:
@@ -139,17 +153,18 @@ def losses(text: str, tokens: int, told: Callable[[str], None]) -> dict[tuple[fl
 
 def to_markdown(values: dict) -> str:
     """The table, dated and labelled."""
-    drift = " drift |" if any(row.get("drift") is not None for row in values["claims"]) else ""
+    drift = " drift |" if _has(values, "drift") else ""
     tokens = f"{values['tokens']} tokens of " if values["loss_text"] and values.get("tokens") else ""
     own = "all tiles" if values.get("causal") is False else "the causal triangle"
+    spread = ", with 1.96 standard errors over layers" if _has(values, "output_error_interval") else ""
     lines = [
         f"# What densities keep, {values['date']}",
         "",
         f"Measured on: {values['model']}; layers {', '.join(map(str, values['layers']))}; {tokens}{values['text']}. "
         f"Density: active tiles of {own}. Recall: mean over layers, heads and rows, with 1.96 standard errors over "
-        "heads. Output error: relative L2, mean over layers. `oracle` chose its tiles per head on this very text. "
-        f'Loss: {values["loss_text"] or "not run"}. The guide promised a "quality retention" at each density without '
-        "saying of what; it holds here where mean recall reaches the low end of its range.",
+        f"heads. Output error: relative L2, mean over layers{spread}. `oracle` chose its tiles per head on this very "
+        f'text. Loss: {values["loss_text"] or "not run"}. The guide promised a "quality retention" at each density '
+        "without saying of what; it holds here where mean recall reaches the low end of its range.",
         "",
         "| density asked | tiles | family | achieved | recall | output error | loss added (nats) |"
         f"{drift} guide | holds |",
@@ -161,26 +176,52 @@ def to_markdown(values: dict) -> str:
         if row["why_not"]:
             lines.append(f"{start}- | - | - | - |{' - |' if drift else ''} {guide:.2f} | - |")
             continue
+        error = f"{row['output_error']:.3f}{_within(row.get('output_error_interval'))}"
         loss = "" if row["loss_added"] is None else f"{row['loss_added']:+.3f}"
         moved = f" {row['drift']:.3f} |" if drift else ""
         if loss:
             loss += " ({:+.3f} to {:+.3f})".format(*row["loss_interval"])
         lines.append(
             f"{start}{row['achieved']:.3f} | {row['recall']:.3f} ± {row['recall_interval']:.3f} | "
-            f"{row['output_error']:.3f} | {loss} |{moved} {guide:.2f} | {'yes' if row['recall'] >= guide else 'no'} |"
+            f"{error} | {loss} |{moved} {guide:.2f} | {'yes' if row['recall'] >= guide else 'no'} |"
         )
     measured = [row for row in values["claims"] if not row["why_not"]]
+    empty = len(values["claims"]) - len(measured)
     held = [row for row in measured if row["recall"] >= PROMISED[row["density"]]]
     real = [row for row in held if row["family"] != "oracle"]
     lines += [
         "",
         f"The guide's figure holds in {len(held)} of {len(measured)} measured cells, {len(real)} of them without the "
-        f"oracle. {len(values['claims']) - len(measured)} cells are empty: their budget pays for less than the "
+        f"oracle. {empty} cell{' is' if empty == 1 else 's are'} empty: their budget pays for less than the "
         "family's least pattern, which at this length is a large share of the tiles; a longer text leaves fewer empty. "
         "The loss is that of another text than the recall beside it.",
+        *(["", f"Not run: {said}."] if (said := not_run(values)) else []),
         *(["", f"Recall promised and kept, loss all the same: {_worst(held)}."] if drift and held else []),
     ]
     return "\n".join(lines) + "\n"
+
+
+def not_run(values: dict) -> str:
+    """The cells that the table should have and has not, by tiles and density; empty where none is missing."""
+    done, families = {_key(row) for row in values["claims"]}, values.get("families", FAMILIES)
+    told = []
+    for block in BLOCKS:
+        left = {density: [f for f in families if (block, density, f) not in done] for density in DENSITIES}
+        whole = [f"{density:.0%}" for density, missing in left.items() if len(missing) == len(families)]
+        some = [f"{density:.0%} ({', '.join(f)})" for density, f in left.items() if 0 < len(f) < len(families)]
+        if len(whole) == len(DENSITIES):
+            told.append(f"{block[0]} x {block[1]}")
+        elif whole or some:
+            told.append(f"{block[0]} x {block[1]} at {', '.join([*whole, *some])}")
+    return "; ".join(told)
+
+
+def _has(values: dict, name: str) -> bool:
+    return any(row.get(name) is not None for row in values["claims"])
+
+
+def _within(interval: float | None) -> str:
+    return "" if interval is None else f" ± {interval:.3f}"
 
 
 def _worst(held: list[dict]) -> str:
@@ -202,12 +243,15 @@ def main() -> None:
     parser.add_argument("--model", choices=STUDIES, help="a whole model with its loss, instead of a capture")
     parser.add_argument("--tokens", type=int, help="of each text of the model")
     parser.add_argument("--blocks", nargs="+", default=[f"{a}x{b}" for a, b in BLOCKS], help="only these tiles")
+    parser.add_argument("--densities", nargs="+", type=float, choices=DENSITIES, default=DENSITIES)
     parser.add_argument("--join", type=Path, nargs="+", help="only put the cells of these files into one")
     add_options(parser)
     options = parser.parse_args()
     clock, device = Clock(options.minutes), device_of(options)
     machine = stamp(device)
     name = f"{machine['date']}-{options.model}" if options.model else machine["date"]
+    if options.model and options.tokens not in (None, STUDIES[options.model][1]):
+        name += f"-{options.tokens}"
     if options.join:
         _write(options.out / name, join([json.loads(path.read_text("utf-8")) for path in options.join]))
         return
@@ -239,7 +283,7 @@ def main() -> None:
             values["claims"] = before["claims"]
     cells, done = values["claims"], {_key(one) for one in values["claims"]}
     blocks = [block for block in BLOCKS if f"{block[0]}x{block[1]}" in options.blocks]
-    for block, density, family in product(blocks, DENSITIES, families):
+    for density, block, family in product(options.densities, blocks, families):
         if (block, density, family) in done:
             continue
         if clock.over:
@@ -248,7 +292,7 @@ def main() -> None:
         cells.append(asdict(claim(family, density, block, capture, study)))
         print(cells[-1], flush=True)
         if study:
-            _write(options.out / name, values)
+            _write(options.out / name, join([values]))
     if options.loss_text is not None:
         text = options.loss_text.read_text("utf-8")
         digest = hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -260,7 +304,7 @@ def main() -> None:
         for cell in cells:
             if cell["block"] == LOSS_BLOCK and (cell["density"], cell["family"]) in added:
                 cell["loss_added"], cell["loss_interval"] = added[cell["density"], cell["family"]]
-    _write(options.out / name, values | {"loss_text": said})
+    _write(options.out / name, join([values | {"loss_text": said}]))
 
 
 def join(parts: list[dict]) -> dict:

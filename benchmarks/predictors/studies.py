@@ -49,8 +49,10 @@ class Study(ABC):
 class Decoder(Study):
     """SmolLM2-135M: next-token loss of the second half of the text."""
 
+    MODEL: ClassVar[str] = "smollm2"
+
     def __init__(self, tokens: int, device: torch.device = CPU, jargon: Path = JARGON) -> None:
-        self.loaded = load_model("smollm2", head=True)
+        self.loaded = load_model(self.MODEL, head=True)
         self.loaded.model.to(device)
         self.ids = {span: self.loaded.ids(chapters(*span, jargon), tokens) for span in (FIT, METRICS, LOSS)}
         self.fitted, self.capture = (self._capture(span).to(device) for span in (FIT, METRICS))
@@ -80,6 +82,12 @@ class Decoder(Study):
         sparse = position_losses(self.loaded.model, self.ids[METRICS], pattern, block=block, layers=layers)
         off = sparse - self.dense[METRICS]
         return {"added": float(off.mean()), "moved": float(off.square().mean())}
+
+
+class Qwen(Decoder):
+    """Qwen2.5-Coder-0.5B: the same of a model of another family, maker and size."""
+
+    MODEL: ClassVar[str] = "qwen"
 
 
 class Encoder(Study):
@@ -143,4 +151,4 @@ class Encoder(Study):
         return {"added": report.added, "moved": report.drift}
 
 
-STUDIES = {"smollm2": (Decoder, 512), "minilm": (Encoder, 256)}
+STUDIES = {"smollm2": (Decoder, 512), "minilm": (Encoder, 256), "qwen": (Qwen, 256)}

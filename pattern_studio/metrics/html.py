@@ -22,8 +22,8 @@ STYLE = (
     "code{background:#f2f2f2;padding:.1em .3em}"
 )
 TITLES = {
-    "weighted_damage": "Weighted damage by layer and head: what predicts the loss best (0 is best)",
-    "damage": "Damage by layer and head: what predicts the loss best of what needs no model (0 is best)",
+    "weighted_damage": "Weighted damage by layer and head: lost mass and turned outputs, layers weighed (0 is best)",
+    "damage": "Damage by layer and head: lost mass and turned outputs (0 is best)",
     "recall": "Mass recall by layer and head (1 is best)",
     "output_error": "Output error, relative L2, by layer and head (0 is best)",
     "regret": "Regret against the oracle of as many tiles, by layer and head (0 is best)",

@@ -80,7 +80,8 @@ def test_a_model_that_is_not_there(folder, tmp_path, capsys):
     arguments = capture(folder, "--out", str(tmp_path / "x.safetensors"))
     arguments[2] = str(tmp_path)
     assert main(arguments) == 2
-    assert "expected a model's name on the hub, its folder, 'smollm2' or 'minilm', but" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "expected a model's name on the hub, its folder, 'smollm2', 'minilm' or 'qwen', but" in told
 
 
 def test_what_is_no_text_or_no_capture_file(folder, tmp_path, capsys):

@@ -44,6 +44,22 @@ def test_recorded_q_and_k_give_the_models_own_probabilities(family, tmp_path):
         torch.testing.assert_close(probabilities(capture, number), own[number][0].double(), rtol=1e-4, atol=1e-6)
 
 
+def test_a_window_of_modernbert_is_named_where_it_is_refused_and_where_it_is_left_out(tmp_path):
+    # local_attention=16 is 8 to either side; layer 0 sees everything.
+    path = tmp_path / "capture.safetensors"
+    said = r"got another one in layer 1 \(a sliding window, window\(8, 8\)\); a capture can't hold it, choose another"
+    with pytest.raises(StudioError, match=said):
+        record_to_file(build("modernbert"), INPUTS, path, layers=[0, 1], **FIXED)
+    assert not list(tmp_path.iterdir())
+    recorded = record_to_file(build("modernbert"), INPUTS, path, layers=None, **FIXED)
+    why = "its dense mask is window(8, 8), neither causal nor full"
+    assert recorded.skipped == {1: why, 2: why}
+    with torch.no_grad():  # the window is the model's: what it gives no weight is what the name leaves out
+        own = build("modernbert", "eager").base_model(**INPUTS, output_attentions=True).attentions[1][0]
+    where = torch.arange(TOKENS)
+    assert torch.equal(own > 0, ((where - where[:, None]).abs() <= 8).expand_as(own))
+
+
 def test_kv_heads_bring_their_query_heads(tmp_path):
     whole, part = tmp_path / "whole.safetensors", tmp_path / "part.safetensors"
     record_to_file(build("llama"), INPUTS, whole, layers=[1], **FIXED)

@@ -61,7 +61,7 @@ def test_what_a_capture_cannot_hold():
     with recording() as seen:
         Own()(torch.randn(1, 6, 8), attn_mask=band)
     with pytest.raises(
-        StudioError, match=r"got no attention from any \(\{0: 'its dense mask is neither causal nor full'"
+        StudioError, match=r"from any \(\{0: 'its dense mask is window\(1, 0\), neither causal nor full'"
     ):
         seen.capture(**WORDS)
     with recording(dtype=torch.float32) as seen:

@@ -17,11 +17,11 @@ from scipy.stats import spearmanr
 
 import pattern_studio as ps
 from benchmarks.predictors.__main__ import join, row, sensitivity
-from benchmarks.predictors.combined import damage, layer_weighted_error, weighted_damage
+from benchmarks.predictors.combined import damage, layer_weighted_error, lost_turned_error, weighted_damage
 from benchmarks.predictors.correlate import correlation, misled, spearman
 from benchmarks.predictors.patterns import Candidate, blocks, recipes
 from benchmarks.predictors.studies import Study
-from benchmarks.predictors.table import halves, newest, safest, study, to_markdown
+from benchmarks.predictors.table import halves, newest, safest, study, to_markdown, unseen
 from benchmarks.predictors.texts import join_paragraphs
 from pattern_studio.capture import Capture, LayerCapture
 from pattern_studio.capture.record import record
@@ -164,6 +164,10 @@ def test_a_row_and_the_sensitivity_of_layers():
     more = row(small, Candidate("wide", "shared", 0.5, (4, 4), ps.causal & (ps.window(15, 0) | ps.sink(1))))
     assert weighted_damage(more, known) < weighted_damage(found, known)
     assert more["figures"]["damage"] < figures["damage"]
+    # The one with the error of heads is that times root errors over root losses.
+    for one in (found, more):
+        ratio = (one["figures"]["heads.error_mean_square"] / one["figures"]["rows.mean_square_lost"]) ** 0.5
+        assert lost_turned_error(one, known) == pytest.approx(weighted_damage(one, known) * ratio)
     # So is the weighted one, with what the package itself says that the model minds.
     weights = layer_sensitivity(small.model, small.ids, small.capture)
     weighed = analyze(pattern, small.capture, metrics=["damage"], sensitivity=weights).weighted_damage
@@ -176,6 +180,17 @@ def test_parts_of_different_studies_do_not_join():
         join([one, one | {"tokens": 16}])
     with pytest.raises(ps.StudioError, match="with 0 such"):
         join([one | {"sensitivity": None}])
+
+
+def test_what_was_chosen_on_is_left_out_of_the_unseen():
+    rows = [
+        {"figures": {"density.token": float(at)}, "heads": {"recall": "[[1.0]]", "cosine": "[[1.0]]"},
+         "loss": {"added": -at if at >= 35 else at}}
+        for at in range(40)
+    ]  # fmt: skip
+    values = {"model": "Qwen2.5-Coder", "target": "added", "sensitivity": None, "rows": rows}
+    assert unseen(values) == {"patterns": 5, "rhos": {"damage": 0, "density.token": -1}}
+    assert unseen(values | {"model": "SmolLM2"}) is None
 
 
 def test_the_safest_figure_is_the_one_whose_worst_correlation_is_best():
