@@ -39,7 +39,7 @@ def launch(
             return launch(program, grid, tensors, numbers, **constants)
     pointers = [x.data_ptr() for x in tensors]
     kinds = tuple((x.dtype, at % 16 == 0) for x, at in zip(tensors, pointers, strict=True))
-    key = (program, device, kinds, numbers, *constants.values())
+    key = (program, device, kinds, numbers, *map(type, numbers), *constants.values())  # 1 and 1.0 are equal
     found = _compiled.get(key)
     if found is not None:
         compiled, rest = found
