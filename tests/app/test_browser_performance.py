@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from pattern_studio_app.components.time_panel import milliseconds
+from pattern_studio_app.prediction import MODEL_CARD
 from playwright.sync_api import Page, expect
 
 import pattern_studio as ps
@@ -21,6 +22,8 @@ LINK = "performance?p=causal+%26+window%281023%2C+0%29&q=4096&h=16&bq=128&bk=128
 
 def test_results_are_chosen_and_a_file_of_ones_own_is_added(page: Page, address: str, tmp_path: Path):
     opened(page, f"{address}/{LINK}")
+    page.get_by_role("combobox", name="Card").click()
+    page.get_by_role("option", name=MODEL_CARD).click()  # of which the expected predictions are
     cost = layout_cost(ps.lower(ps.parse(TEXT), q_len=4096, heads=16, block=128), 128)
     expect(figure(page, "Predicted time")).to_have_text(milliseconds(cost.forward_ms))
     expect(page.get_by_text("Measured time: none")).to_be_visible()
