@@ -17,7 +17,7 @@ from .timing_file import DIRECTIONS, Timing
 from .timings import BOTH, shape_of
 
 MODEL_CARD = CALIBRATED.split(",")[0]  # the card that pattern_studio's cost model was fitted to
-OURS = "ours"  # the arm that patterns run on
+OURS = ("hopper", "ours")  # the arms that patterns run on, first the one that `auto` takes where it serves
 CELLS = 4  # of different work, that a fit of two numbers needs to be checked by leaving each out
 
 
@@ -68,9 +68,12 @@ def predicted(subject: Subject, direction: str, rows: Iterable[Timing]) -> Predi
     """How long our kernels would take; None where the card has too few cells to tell.
 
     For the card that pattern_studio's cost model was fitted to it is that model's estimate. For another the same two
-    numbers, the time of a call and the speed, are fitted to the rows of our kernels on it.
+    numbers, the time of a call and the speed, are fitted to the rows of our kernels on it: of those that `auto` takes
+    there, if enough are known of them.
     """
-    ours = [row for row in rows if row.arm == OURS and row.card == subject.card]
+    known = [row for row in rows if row.card == subject.card]
+    by_arm = [[row for row in known if row.arm == arm] for arm in OURS]
+    ours = next((of for of in by_arm if all(_count(of, one) >= CELLS for one in DIRECTIONS)), by_arm[-1])
     parts = [_predicted(subject, one, ours) for one in (DIRECTIONS if direction == BOTH else (direction,))]
     found = [part for part in parts if part is not None]
     if len(found) < len(parts):
@@ -102,8 +105,14 @@ def _predicted(subject: Subject, direction: str, ours: Sequence[Timing]) -> Pred
     fit = fitted(np.array([_flops(row) for row in chosen]), np.array([row.ms for row in chosen]))
     if fit is None:
         return None
-    basis = f"fitted to {len(chosen)} cells of {subject.card}, D {kind[0]}, block {kind[1][0]} x {kind[1][1]}"
+    arm = " of our Hopper kernels" if chosen and chosen[0].arm == "hopper" else ""
+    block = f"block {kind[1][0]} x {kind[1][1]}"
+    basis = f"a line fitted to {len(chosen)} cells{arm} on {subject.card}, D {kind[0]}, {block}"
     return Prediction(fit.call_ms + flops / (fit.teraflops * 1e9), fit.error, basis, kind == asked, beyond)
+
+
+def _count(rows: Sequence[Timing], direction: str) -> int:
+    return sum(row.direction == direction for row in rows)
 
 
 def _flops(row: Timing) -> float:

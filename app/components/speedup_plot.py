@@ -29,6 +29,7 @@ NAMES = {
     "sdpa_cudnn": "cuDNN, dense",
     "sdpa_flash": "FlashAttention-2, dense",
 }
+SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "cross", "hexagon")
 ROUND = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1)
 SPEEDS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200)
 
@@ -67,7 +68,7 @@ def in_words(drawn: list[Measured]) -> str:
 def figure(drawn: list[Measured], stars: list[Star], c: Colours) -> go.Figure:
     """The picture, both axes logarithmic."""
     made = go.Figure()
-    looks = [(c.full, "circle"), (c.only_a, "square"), (c.only_b, "diamond"), (c.oracle, "triangle-up"), (c.lost, "x")]
+    inks = (c.full, c.only_a, c.only_b, c.oracle, c.lost)
     left = min([0.01, *(one.row.density for one in drawn), *(star[1] for star in stars)]) * 0.8
     made.add_scatter(
         x=[left, 1],
@@ -80,7 +81,7 @@ def figure(drawn: list[Measured], stars: list[Star], c: Colours) -> go.Figure:
     longest = max((one.row.tokens for one in drawn), default=0)
     several = len({one.row.tokens for one in drawn}) > 1
     for n, (arm, found) in reversed(list(enumerate(_by_arm(drawn)))):  # the first on top of the others
-        colour, symbol = looks[n % len(looks)]
+        colour, symbol = inks[n % len(inks)], SYMBOLS[n % len(SYMBOLS)]  # 5 and 7: no two of 35 arms look alike
         for tokens, cells in groupby(sorted(found, key=lambda one: -one.row.tokens), key=lambda one: one.row.tokens):
             of = list(cells)
             made.add_scatter(

@@ -184,12 +184,24 @@ def test_another_card_is_predicted_from_its_own_cells():
     told = predicted(asked, "forward", rows)
     assert told.ms == pytest.approx(0.5 + 4 * 128 * asked.layout.tile_pairs / 200e9)
     assert told.error < 1e-9
-    assert told.basis == "fitted to 4 cells of Card X, D 128, block 128 x 128"
+    assert told.basis == "a line fitted to 4 cells on Card X, D 128, block 128 x 128"
     assert (told.alike, told.beyond) == (True, False)
     both = predicted(asked, "both", rows)
     assert both.ms == pytest.approx(1.0 + (4 + 10) * 128 * asked.layout.tile_pairs / 200e9)
     assert not predicted(subject(card="Card X", dim=64), "forward", rows).alike
     assert predicted(subject("dense", card="Card X"), "forward", rows).beyond  # more than any of the cells
+
+
+def test_the_kernels_that_auto_takes_are_predicted_where_enough_is_known_of_them():
+    slow = linear()
+    fast = [one | {"arm": "hopper", "ms": one["ms"] / 2} for one in slow if one["arm"] == "ours"]
+    asked = subject(card="Card X")
+    portable = predicted(asked, "forward", read(data(*slow), "x").rows)
+    told = predicted(asked, "forward", read(data(*slow, *fast), "x").rows)
+    assert told.ms == pytest.approx(portable.ms / 2)
+    assert told.basis == "a line fitted to 4 cells of our Hopper kernels on Card X, D 128, block 128 x 128"
+    few = read(data(*slow, *fast[:-1]), "x").rows
+    assert predicted(asked, "forward", few) == portable
 
 
 @pytest.mark.parametrize(

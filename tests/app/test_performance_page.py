@@ -81,7 +81,7 @@ def test_results_of_another_card_are_chosen_and_predicted_from():
     shown = figures(settled(at))
     assert shown["Measured: FlexAttention, compiled"] == "0.750 ms"
     assert shown["Predicted time"] == milliseconds(0.5 + 4 * 128 * subject(card="Card X").layout.tile_pairs / 200e9)
-    assert "fitted to 4 cells of Card X" in html(at)
+    assert "fitted to 4 cells on Card X" in html(at)
     assert "mine.json" in html(at)
     at.button(key="forget results").click()
     left = labelled(settled(at).selectbox, "Card").options
