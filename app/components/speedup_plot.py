@@ -19,7 +19,7 @@ from ..timings import Measured
 
 HEIGHT = 356
 NAMES = {
-    "ours": "our kernels",
+    "ours": "our portable kernels",
     "hopper": "our Hopper kernels",
     "hopper_deterministic": "our Hopper kernels, deterministic",
     "flex": "FlexAttention, compiled",

@@ -249,10 +249,15 @@ def test_the_picture_has_every_cell_its_line_and_the_stars(c):
     assert list(ours.y) == [one.speed_up for one in cells]
     assert all("measured: " in text for text in ours.text)
     assert (star.name, star.marker.symbol, star.x, star.y) == ("this pattern, predicted", "star-open", (0.3,), (2.5,))
-    assert "our kernels: 4 cells, at most" in speedup_plot.in_words(cells)
+    assert "our portable kernels: 4 cells, at most" in speedup_plot.in_words(cells)
     several = measured([read(data(*linear(), *linear(S=8192), *linear(arm="<b>flex")), "x")], "forward")
     names = [one.name for one in speedup_plot.figure([o for o in several if not o.is_dense], [], c).data]
-    assert names == ["1 / density", "&lt;b&gt;flex, 4,096", "our kernels, 8,192", "our kernels, 4,096"]
+    assert names == [
+        "1 / density",
+        "&lt;b&gt;flex, 4,096",
+        "our portable kernels, 8,192",
+        "our portable kernels, 4,096",
+    ]
 
 
 def test_a_time_reads_with_its_unit():
