@@ -1,10 +1,11 @@
-"""The README's table of the fused core is what the benchmark's results say."""
+"""The README's table and picture of the fused core are what the benchmark's results say."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
+from benchmarks.speedup_figure import picture
 from benchmarks.table import table
 
 ROOT = Path(__file__).parents[2]
@@ -14,6 +15,13 @@ def test_the_table_in_the_readme_is_that_of_its_file():
     text = (ROOT / "README.md").read_text("utf-8")
     rows = json.loads((ROOT / "benchmarks/results/2026-11-29-h200.json").read_text("utf-8"))["rows"]
     assert table(rows) in text
+
+
+def test_the_picture_in_the_readme_is_that_of_its_file():
+    rows = json.loads((ROOT / "benchmarks/results/2026-11-29-h200.json").read_text("utf-8"))["rows"]
+    kept = "benchmarks/results/2026-11-29-h200-speedup.svg"
+    assert f"({kept})" in (ROOT / "README.md").read_text("utf-8")
+    assert picture(rows, 128, 32768) == (ROOT / kept).read_text("utf-8")
 
 
 def test_a_cell_that_an_arm_did_not_run_is_left_out():
