@@ -1,10 +1,9 @@
 """Forward on Hopper: two producer warps, two warpgroups of 64 rows each, one softmax over all tiles of a row.
 
-A program stays on its multiprocessor and works entries of the work table (schedule.py, claims.py). One producer
-feeds Q and K through the copy engine into rings of shared memory, the other V: of key runs a tile is dozens of boxes,
-and to issue them takes a warp about as long as the consumers take for the tile. Each consumer
-issues Q.K of tile j together with P.V of tile j - 1; the exponentials of tile j overlap that P.V and the
-other consumer's products. P stays in registers, O leaves through its own Q buffer.
+A program stays on its multiprocessor and works entries of the work table (schedule.py, claims.py). The producers
+(forward_feed.py) bring Q, K and V through the copy engine into rings of shared memory. Each consumer issues Q.K of
+tile j together with P.V of tile j - 1; the exponentials of tile j overlap that P.V and the other consumer's products.
+P stays in registers, O leaves through its own Q buffer.
 
 A row's first full tile leads, then come its masked tiles, then its other full ones. With FROZEN the maximum
 of the first is the reference of all later ones, masked ones too: no maximum and no rescaling there. fp32 sums
@@ -26,82 +25,16 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from .boxes import boxed, load_tile
-from .claims import claim, new_post, post, posted
+from .boxes import boxed
+from .claims import new_post, posted
 from .dropout_mask import kept, positions, seed_halves
-from .gluon_api import box_load, box_store, view
+from .forward_feed import ITEM, Q_BUFFERS, produce_keys, produce_values
+from .gluon_api import box_store, view
 from .masks import allowed_pairs, mask_ahead
 from .ring import await_turn, lane_sums, next_slot, pass_turn, pinned
 
-Q_BUFFERS: gl.constexpr = gl.constexpr(2)  # the next row tile's queries come in while this one's are in use
-ITEM: gl.constexpr = gl.constexpr(8)  # numbers of an entry of the work table
 LN2: gl.constexpr = gl.constexpr(0.6931471805599453)
 OVERFLOW: gl.constexpr = gl.constexpr(1.2676506e30)  # 2^100
-
-
-@gluon.jit
-def _send(box, ring, full_bars, free_bars, slot, phase, j, entry, walked, kv_ratio, N: gl.constexpr,
-          GRANULE: gl.constexpr, D: gl.constexpr):  # fmt: skip
-    """Tile j of an entry, of K or V, to a slot of its ring: the first full tile leads, if there is one."""
-    batch, head, _, _, masked_begin, masked, full_begin, full = entry
-    masked_units, full_units = walked
-    leads = gl.minimum(full, 1)
-    there = full_bars.index(slot)
-    mbarrier.wait(free_bars.index(slot), phase ^ 1)
-    mbarrier.expect(there, N * D * 2)
-    is_masked = (j >= leads) & (j < leads + masked)
-    units = gl.where(is_masked, masked_units, full_units)
-    step = gl.where(is_masked, masked_begin + j - leads, full_begin + gl.maximum(j - masked, 0))
-    load_tile(box, batch, head // kv_ratio, units, step, there, ring, slot, N, GRANULE, D)
-
-
-@gluon.jit
-def _produce_keys(boxes, rings, bars, posts, walked, items, counts, counter, kv_ratio, N: gl.constexpr,
-                  GRANULE: gl.constexpr, D: gl.constexpr, SLOTS: gl.constexpr, CLAIMED: gl.constexpr):  # fmt: skip
-    q_box, k_box = boxes
-    q_ring, k_ring = rings
-    q_full, q_free, k_full, k_free = bars
-    busy = gl.load(counts)
-    q_slot = 0
-    q_phase = 0
-    slot = 0
-    phase = 0
-    post_phase = 0
-    turn = claim(counter, gl.program_id(0) - gl.num_programs(0), CLAIMED)
-    while turn < busy:
-        following = turn
-        # Loaded here, not carried around the loop: Triton 3.6 drops the update of a prefetched load (a hang).
-        item = items + turn * ITEM
-        entry = ()
-        for i in gl.static_range(ITEM):
-            entry = entry + (gl.load(item + i),)
-        post_phase = post(posts, post_phase, entry)
-        for g in gl.static_range(2):
-            b = q_slot * 2 + g
-            mbarrier.wait(q_free.index(b), q_phase ^ 1)
-            mbarrier.expect(q_full.index(b), 64 * D * 2)
-            box_load(q_box, [entry[0], entry[1], entry[2] + g * 64, 0], q_full.index(b), q_ring.index(b))
-        q_slot, q_phase = next_slot(q_slot, q_phase, Q_BUFFERS)
-        for j in range(0, entry[5] + entry[7]):
-            _send(k_box, k_ring, k_full, k_free, slot, phase, j, entry, walked, kv_ratio, N, GRANULE, D)
-            slot, phase = next_slot(slot, phase, SLOTS)
-            if j == 0:
-                following = claim(counter, turn, CLAIMED)  # while the consumers have something to do
-        turn = following
-    post(posts, post_phase, (-1,))
-
-
-@gluon.jit
-def _produce_values(v_box, v_ring, v_full, v_free, posts, walked, kv_ratio, N: gl.constexpr, GRANULE: gl.constexpr,
-                    D: gl.constexpr, SLOTS: gl.constexpr):  # fmt: skip
-    slot = 0
-    phase = 0
-    entry, post_phase = posted(posts, 0, ITEM, 1)
-    while entry[0] >= 0:
-        for j in range(0, entry[5] + entry[7]):
-            _send(v_box, v_ring, v_full, v_free, slot, phase, j, entry, walked, kv_ratio, N, GRANULE, D)
-            slot, phase = next_slot(slot, phase, SLOTS)
-        entry, post_phase = posted(posts, post_phase, ITEM, 1)
 
 
 @gluon.jit
@@ -395,9 +328,9 @@ def forward(
                         AHEAD, FROZEN, DROPOUT)),
             (_consume, (common, 1, N, GRANULE, D, K_SLOTS, V_SLOTS, BLOCK_Q, BLOCK_K, HAS_BITS, MASKED, SPLIT, TURNS,
                         AHEAD, FROZEN, DROPOUT)),
-            (_produce_keys, ((q_box, k_box), (q_boxed, k_boxed), (q_full, q_free, k_full, k_free), posts, sent, items,
+            (produce_keys, ((q_box, k_box), (q_boxed, k_boxed), (q_full, q_free, k_full, k_free), posts, sent, items,
                              counts, counter, kv_ratio, N, GRANULE, D, K_SLOTS, CLAIMED)),
-            (_produce_values, (v_box, v_boxed, v_full, v_free, posts, sent, kv_ratio, N, GRANULE, D, V_SLOTS)),
+            (produce_values, (v_box, v_boxed, v_full, v_free, posts, sent, kv_ratio, N, GRANULE, D, V_SLOTS)),
         ],
         [4, 1, 1],
         [CONSUMER_REGISTERS, PRODUCER_REGISTERS, PRODUCER_REGISTERS],
