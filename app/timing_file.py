@@ -13,7 +13,8 @@ MAX_ROWS = 20_000
 MAX_NAME = 200  # characters of a card, an arm, a pattern's name
 MAX_COUNT = 2**31 - 1
 DIRECTIONS = ("forward", "backward")
-OTHER_PASSES = ("end_to_end", "plan")  # of benchmarks.run: read past, as they are no time of a kernel
+# Of benchmarks.run; read past, as they are no time of a kernel.
+OTHER_PASSES = ("end_to_end", "end_to_end_one_thread", "plan")
 MAKE = "take a result of benchmarks.run"
 
 

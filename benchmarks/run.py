@@ -2,8 +2,10 @@
 
 Passes of a row: `forward` and `backward` are the card's own time, with the host far enough ahead ("clock": "card";
 in rows without that key they are single calls after a synchronisation, host included); `end_to_end` is a
-forward and a backward by the clock between two synchronisations, host and all; `plan` is what this project's plan costs
-when made on the card from a block mask, likewise by the clock. Medians, arms interleaved, inputs rotated.
+forward and a backward by the clock between two synchronisations, host and all; `end_to_end_one_thread` is the same with
+autograd kept in the caller's thread (torch.autograd.set_multithreading_enabled), without the hand-over to a thread of
+the card's and back that every arm else pays; `plan` is what this project's plan costs when made on the card from a
+block mask, by the clock. Medians, arms interleaved, inputs rotated.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ import pattern_studio as ps
 from .arms import ARMS
 from .cases import Case, grid
 
-PRODUCTS = {"forward": 4, "backward": 10, "end_to_end": 14, "plan": 0}  # floating-point operations a pair and dim
+# Floating-point operations a pair and dim.
+PRODUCTS = {"forward": 4, "backward": 10, "end_to_end": 14, "end_to_end_one_thread": 14, "plan": 0}
 AHEAD = 4_000_000  # clock cycles, about 2 ms, by which the card is held up so that the host gets ahead of it
 OURS = ("ours", "hopper", "hopper_deterministic")
 DENSE = ("fa4_dense", "sdpa_cudnn", "sdpa_flash")
@@ -93,7 +96,7 @@ def run_case(case: Case, arms: list[str], repeats: int, dense_done: set[tuple]) 
             continue
         if name in DENSE:
             dense_done.add((name, shape))
-        runs[name] = run, {"forward": [], "backward": [], "end_to_end": []}
+        runs[name] = run, {kind: [] for kind in PRODUCTS if kind != "plan"}
     for turn in range(repeats):
         inputs_now = inputs[turn % 2]
         for run, times in runs.values():
@@ -125,12 +128,17 @@ def run_case(case: Case, arms: list[str], repeats: int, dense_done: set[tuple]) 
                 }
             )  # fmt: skip
     told = "  ".join(
-        f"{name} " + " ".join(f"{r['pass'][0]}{r['ms']:.3f}ms/{r['tflops']:.0f}" for r in rows if r["arm"] == name)
+        f"{name} " + " ".join(f"{_short(r['pass'])}{r['ms']:.3f}ms/{r['tflops']:.0f}" for r in rows if r["arm"] == name)
         for name in runs
     )
     block = "x".join(map(str, case.block))
     print(f"{case.name:28} S{case.length} D{case.dim} {block} {density:.3f}: {told}", flush=True)
     return rows
+
+
+def _short(kind: str) -> str:
+    """A pass in a line of the console: f, b, e, p, and o for one thread."""
+    return "o" if kind == "end_to_end_one_thread" else kind[0]
 
 
 def _inputs(case: Case, seed: int) -> list[Tensor]:
@@ -169,9 +177,13 @@ def _times(run, inputs: list[Tensor]) -> dict[str, float]:
     backward = _on_card(partial(out.backward, gradient))
     for x in inputs:
         x.grad = None
+    end_to_end = _by_the_clock(lambda: run(*inputs).backward(gradient))
+    for x in inputs:
+        x.grad = None
+    with torch.autograd.set_multithreading_enabled(False):
+        one_thread = _by_the_clock(lambda: run(*inputs).backward(gradient))
     return {
-        "forward": forward, "backward": backward,
-        "end_to_end": _by_the_clock(lambda: run(*inputs).backward(gradient)),
+        "forward": forward, "backward": backward, "end_to_end": end_to_end, "end_to_end_one_thread": one_thread,
     }  # fmt: skip
 
 

@@ -113,8 +113,9 @@ def test_a_folder_is_read_and_other_studies_are_left_alone(tmp_path: Path, monke
 
 def test_times_that_are_no_kernels_are_read_past():
     whole = row(**{"pass": "end_to_end", "clock": "host"})
+    alone = row(**{"pass": "end_to_end_one_thread", "clock": "host"})
     plan = row(**{"pass": "plan", "tflops": 0.0})  # of which no operation is counted
-    assert [one.ms for one in read(data(whole, row(ms=1.5, clock="card"), plan), "x").rows] == [1.5]
+    assert [one.ms for one in read(data(whole, row(ms=1.5, clock="card"), alone, plan), "x").rows] == [1.5]
 
 
 def test_what_a_visitor_brings_is_kept_in_bounds_and_a_bad_file_changes_nothing():

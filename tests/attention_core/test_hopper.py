@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import numpy as np
 import pytest
 import torch
 
@@ -112,10 +113,10 @@ def walked(ready: Plan, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tu
         else:
             assert place not in scratch
             scratch[place] = o, s
-    # Long lines first, then head by head, most work first, and what has no tiles last.
+    # Long lines first by their doublings of the mean, then head by head, most work first, and what has no tiles last.
     lines = [cost for _, cost in order if cost > 0]
     mean = sum(lines) / max(1, len(lines))
-    assert order == sorted(order, key=lambda x: (0 if x[1] > 2 * mean else 1 if x[1] > 0 else 2, x[0], -x[1]))
+    assert order == sorted(order, key=lambda x: (-doublings(x[1], mean) if x[1] > 0 else 1, x[0], -x[1]))
     for b in range(batch):
         for h in range(heads):
             group = int(lists.head_group.expand(batch, heads)[b, h])
@@ -144,6 +145,23 @@ def test_work_table_walked_in_plain_torch(name):
     wanted = block_sparse_attention(q, k, v, ready, return_lse=True, backend=backend)
     for found, exact in zip(walked(ready, q, k, v), wanted, strict=True):
         torch.testing.assert_close(found, exact, rtol=1e-9, atol=1e-9)
+
+
+def doublings(cost: float, mean: float) -> int:
+    """How often a line's cost is more than the mean doubled so often, at most 8 times."""
+    return sum(cost > mean * 2**doubling for doubling in range(1, 9))
+
+
+def test_the_longest_lines_are_begun_first_whatever_their_head():
+    # In every head one line of 16 tiles, one of 8, and 30 of two: enough in all that none is split.
+    heads, rows = 52, np.zeros((32, 32), bool)
+    for row, tiles in enumerate([2] * 14 + [8] + [2] * 16 + [16]):
+        rows[row, :tiles] = True
+    pattern = ps.heads({h: ps.blocks.from_mask(np.roll(rows, h, 0), 128) for h in range(heads)})
+    lists = plan(ps.lower(pattern, q_len=4096, heads=heads, block=128)).by_query
+    work = work_table(lists, 1, heads)
+    lengths = [tiles for *_, tiles in work.items[: work.counts[0]].tolist()]
+    assert lengths == [16] * heads + [8] * heads + [2] * (30 * heads)
 
 
 def test_the_table_is_made_once_for_lists_and_sizes():

@@ -48,7 +48,7 @@ def problems(draw) -> tuple[Tensor, Tensor, Tiling, Tensor | None]:
         for item, own in enumerate(lengths.tolist()):
             k[item, :, own:], q[item, :, max(own - extra, 0) :] = torch.nan, torch.nan
     dtype = draw(st.sampled_from([torch.float16, torch.float32]))
-    return q.to(DEVICE, dtype), k.to(DEVICE, dtype), tiling, lengths
+    return q.to(DEVICE, dtype), k.to(DEVICE, dtype), tiling, None if lengths is None else lengths.to(DEVICE)
 
 
 def assert_near(got: Tensor, wanted: Tensor, q: Tensor) -> None:

@@ -25,7 +25,9 @@ from ..triton.primitives import group_of, job_at, steps_of
 ROWS = tl.constexpr(128)  # of a tile of the table: two consumers with 64 each
 # Cost of a full and of a masked tile, in quarters: whole numbers add up the same in any order.
 FULL, MASKED = tl.constexpr(4), tl.constexpr(5)
-LONG = tl.constexpr(2)  # times the mean cost: such lines are begun first, whatever their head
+# Lines of over twice the mean cost are begun first, whatever their head: those of most doublings before the others,
+# or a head that comes late would leave its longest line for the end, when nothing else is left to do beside it.
+DOUBLINGS = tl.constexpr(8)
 _KEPT = SimpleNamespace()  # holds the recorded launches: lists are new at every step, sizes are not
 
 
@@ -127,10 +129,12 @@ def weigh(full_ptr, masked_ptr, jobs, head_group, cost, totals, entries, heads, 
 
 @triton.jit
 def _keys(cost, entry, there, mean_of, total, places, n_jobs):
-    """What entries are ordered by: long lines, others, those without tiles, unused ones; then head; then cost."""
+    """What entries are ordered by: lines by their length, those without tiles, unused ones; then head; then cost."""
     quarters = tl.load(cost + entry, mask=there, other=-1)
-    long = quarters.to(tl.int64) * mean_of > total
-    rank = tl.where(quarters > 0, tl.where(long, 0, 1), tl.where(quarters == 0, 2, 3))
+    of_mean = quarters.to(tl.int64) * mean_of
+    rank = tl.where(quarters > 0, DOUBLINGS, tl.where(quarters == 0, DOUBLINGS + 1, DOUBLINGS + 2))
+    for doubling in tl.static_range(1, DOUBLINGS + 1):
+        rank -= (of_mean > total * (1 << doubling)).to(tl.int32)
     return (rank * places + entry // n_jobs).to(tl.int64) * 4294967296 - quarters, rank
 
 
@@ -142,7 +146,7 @@ def arrange(full_ptr, masked_ptr, jobs, head_group, cost, totals, items, counts,
     entry = tl.program_id(0) * N + tl.arange(0, N)
     there = entry < entries
     entry = tl.where(there, entry, 0)
-    total, busy_entries = tl.load(totals) * LONG, tl.load(totals + 1)
+    total, busy_entries = tl.load(totals), tl.load(totals + 1)
     key, _ = _keys(cost, entry, there, busy_entries, total, places, n_jobs)
     at = tl.zeros([N], tl.int32)
     used = 0
@@ -154,7 +158,7 @@ def arrange(full_ptr, masked_ptr, jobs, head_group, cost, totals, items, counts,
             (their_key[None, :] == key[:, None]) & (peer[None, :] < entry[:, None])
         )
         at += tl.sum((before & real[None, :]).to(tl.int32), 1)
-        used += tl.sum((real & (rank < 3)).to(tl.int32), 0)
+        used += tl.sum((real & (rank < DOUBLINGS + 2)).to(tl.int32), 0)
     if tl.program_id(0) == 0:
         tl.store(counts, busy_entries.to(tl.int32) * ROW_TILES)
         tl.store(counts + 1, used * ROW_TILES)
