@@ -16,11 +16,14 @@ MAX_UNITS = 2**31 - 1
 MASKED_COST = 1.25  # of a masked tile against a full one, measured on H100
 CTAS = 264  # programs in flight on a large GPU (132 multiprocessors, two each): a lever for balance, not a limit
 SHORTEST_PART = 8  # tiles; splitting a line finer costs more in merging than it gains
+# Lines of queries are split above so many times what a program has of one head, too: a longer one is begun while
+# heads far ahead are worked, and the keys and values of all these heads do not fit the card's cache together.
+OF_A_HEAD = 4
 
 
 def query_lists(layout: BlockLayout) -> TileLists:
     """Lists of key tiles for each query block: forward and dQ."""
-    return _lists(layout, layout.rows, layout.block[0], layout.block[1], layout.q_blocks, layout.problem.kv_len, True)
+    return _lists(layout, layout.rows, layout.block[0], layout.block[1], layout.q_blocks, layout.problem.kv_len, False)
 
 
 def key_lists(layout: BlockLayout) -> TileLists:
@@ -31,7 +34,7 @@ def key_lists(layout: BlockLayout) -> TileLists:
 
 
 def _lists(
-    layout: BlockLayout, runs: Runs, line_size: int, unit_block: int, lines: int, length: int, split: bool
+    layout: BlockLayout, runs: Runs, line_size: int, unit_block: int, lines: int, length: int, by_key: bool
 ) -> TileLists:
     if max(layout.problem.q_len, layout.problem.kv_len) > EDGE:
         raise StudioError(
@@ -80,7 +83,7 @@ def _lists(
         return torch.from_numpy(out)
 
     cost = full_tiles + MASKED_COST * masked_tiles
-    jobs, splits, slots = _work_table(cost.reshape(layout.groups, lines), layout.problem.heads, split)
+    jobs, splits, slots = _work_table(cost.reshape(layout.groups, lines), layout.problem.heads, by_key)
     return TileLists(
         numbers=torch.tensor([line_size, lines, granule, tile, *layout.block, slots, int((bits[rest] >= 0).any())]),
         full_ptr=torch.from_numpy(np.r_[0, np.cumsum(full_tiles)].astype(np.int32)),
@@ -104,11 +107,14 @@ def _rank(line: NDArray, chosen: NDArray) -> NDArray[np.int64]:
     return before - before[start][line] if len(line) else before
 
 
-def _work_table(cost: NDArray, heads: int, split: bool) -> tuple[NDArray[np.int32], NDArray[np.int32], int]:
+def _work_table(cost: NDArray, heads: int, by_key: bool) -> tuple[NDArray[np.int32], NDArray[np.int32], int]:
     """Jobs of each group with most work first; lines above the mean load of a program are split."""
     groups, lines = cost.shape
-    limit = max(SHORTEST_PART, cost.sum() / max(groups, 1) * heads / CTAS)
-    parts = np.maximum(np.ceil(cost / limit).astype(np.int64), 1) if split else np.ones(cost.shape, np.int64)
+    of_a_head = cost.sum() / max(groups, 1) / CTAS
+    limit = max(SHORTEST_PART, of_a_head * heads)
+    if not by_key:
+        limit = min(limit, max(2 * SHORTEST_PART, of_a_head * OF_A_HEAD))
+    parts = np.maximum(np.ceil(cost / limit).astype(np.int64), 1)
     job_rows, split_rows = [], []
     for group in range(groups):
         many = np.flatnonzero(parts[group] > 1)

@@ -113,10 +113,9 @@ def walked(ready: Plan, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tu
         else:
             assert place not in scratch
             scratch[place] = o, s
-    # Long lines first by their doublings of the mean, then head by head, most work first, and what has no tiles last.
-    lines = [cost for _, cost in order if cost > 0]
-    mean = sum(lines) / max(1, len(lines))
-    assert order == sorted(order, key=lambda x: (-doublings(x[1], mean) if x[1] > 0 else 1, x[0], -x[1]))
+    # Head by head, most work first; what takes longer than a head's turn begins so much earlier; without tiles last.
+    turn = sum(cost for _, cost in order) / (lists.line_size // 128) / (batch * heads * 132)
+    assert order == sorted(order, key=lambda x: (x[1] == 0, x[0] * turn - x[1]))
     for b in range(batch):
         for h in range(heads):
             group = int(lists.head_group.expand(batch, heads)[b, h])
@@ -147,21 +146,19 @@ def test_work_table_walked_in_plain_torch(name):
         torch.testing.assert_close(found, exact, rtol=1e-9, atol=1e-9)
 
 
-def doublings(cost: float, mean: float) -> int:
-    """How often a line's cost is more than the mean doubled so often, at most 8 times."""
-    return sum(cost > mean * 2**doubling for doubling in range(1, 9))
-
-
-def test_the_longest_lines_are_begun_first_whatever_their_head():
-    # In every head one line of 16 tiles, one of 8, and 30 of two: enough in all that none is split.
-    heads, rows = 52, np.zeros((32, 32), bool)
-    for row, tiles in enumerate([2] * 14 + [8] + [2] * 16 + [16]):
+def test_a_head_leaves_no_long_line_for_the_end():
+    # In every head one line of 32 tiles, split into parts of 8, and 31 of four: 1.18 tiles a program and head.
+    heads, rows = 8, np.zeros((32, 32), bool)
+    for row, tiles in enumerate([4] * 31 + [32]):
         rows[row, :tiles] = True
-    pattern = ps.heads({h: ps.blocks.from_mask(np.roll(rows, h, 0), 128) for h in range(heads)})
-    lists = plan(ps.lower(pattern, q_len=4096, heads=heads, block=128)).by_query
-    work = work_table(lists, 1, heads)
-    lengths = [tiles for *_, tiles in work.items[: work.counts[0]].tolist()]
-    assert lengths == [16] * heads + [8] * heads + [2] * (30 * heads)
+    ready = plan(ps.lower(ps.blocks.from_mask(rows, 128), q_len=4096, block=128))
+    work = work_table(ready.by_query, 1, heads)
+    found = [(head, tiles) for _, head, *_, tiles in work.items[: work.counts[0]].tolist()]
+    # A part of 8 takes 3.4 turns more than a line of four, so it is begun three heads before its own.
+    wanted = [(head, 8) for head in range(4) for _ in range(4)]
+    for head in range(heads):
+        wanted += [(head, 4)] * 31 + [(head + 4, 8)] * (4 if head + 4 < heads else 0)
+    assert found == wanted
 
 
 def test_the_table_is_made_once_for_lists_and_sizes():

@@ -25,9 +25,7 @@ from ..triton.primitives import group_of, job_at, steps_of
 ROWS = tl.constexpr(128)  # of a tile of the table: two consumers with 64 each
 # Cost of a full and of a masked tile, in quarters: whole numbers add up the same in any order.
 FULL, MASKED = tl.constexpr(4), tl.constexpr(5)
-# Lines of over twice the mean cost are begun first, whatever their head: those of most doublings before the others,
-# or a head that comes late would leave its longest line for the end, when nothing else is left to do beside it.
-DOUBLINGS = tl.constexpr(8)
+PROGRAMS = tl.constexpr(132)  # of an H100 or H200, one a multiprocessor: a lever for order, not a limit
 _KEPT = SimpleNamespace()  # holds the recorded launches: lists are new at every step, sizes are not
 
 
@@ -128,14 +126,18 @@ def weigh(full_ptr, masked_ptr, jobs, head_group, cost, totals, entries, heads, 
 
 
 @triton.jit
-def _keys(cost, entry, there, mean_of, total, places, n_jobs):
-    """What entries are ordered by: lines by their length, those without tiles, unused ones; then head; then cost."""
+def _keys(cost, entry, there, total, places, n_jobs):
+    """What entries are ordered by, and their cost. # int64, int32
+
+    Heads are worked one after the other, so that keys and values of few are read at a time, each in `total / (places *
+    PROGRAMS)`, counted as cost. An entry is due by the end of its head's turn and begins so much earlier as it takes:
+    one longer than a turn while other heads are worked, and no head leaves long ones for the end, when nothing else is
+    left to do beside them. Those without tiles come after all others, unused ones last.
+    """
     quarters = tl.load(cost + entry, mask=there, other=-1)
-    of_mean = quarters.to(tl.int64) * mean_of
-    rank = tl.where(quarters > 0, DOUBLINGS, tl.where(quarters == 0, DOUBLINGS + 1, DOUBLINGS + 2))
-    for doubling in tl.static_range(1, DOUBLINGS + 1):
-        rank -= (of_mean > total * (1 << doubling)).to(tl.int32)
-    return (rank * places + entry // n_jobs).to(tl.int64) * 4294967296 - quarters, rank
+    begins = (entry // n_jobs).to(tl.int64) * total - quarters.to(tl.int64) * PROGRAMS * places
+    last = tl.where(quarters > 0, 0, tl.where(quarters == 0, 1, 2)).to(tl.int64)
+    return begins + last * 2305843009213693952, quarters
 
 
 @triton.jit(do_not_specialize=["entries", "places", "heads", "n_jobs", "lines", "slots", "members"])
@@ -147,18 +149,18 @@ def arrange(full_ptr, masked_ptr, jobs, head_group, cost, totals, items, counts,
     there = entry < entries
     entry = tl.where(there, entry, 0)
     total, busy_entries = tl.load(totals), tl.load(totals + 1)
-    key, _ = _keys(cost, entry, there, busy_entries, total, places, n_jobs)
+    key, _ = _keys(cost, entry, there, total, places, n_jobs)
     at = tl.zeros([N], tl.int32)
     used = 0
     for begin in range(0, entries, PEERS):
         peer = begin + tl.arange(0, PEERS)
         real = peer < entries
-        their_key, rank = _keys(cost, peer, real, busy_entries, total, places, n_jobs)
+        their_key, quarters = _keys(cost, peer, real, total, places, n_jobs)
         before = (their_key[None, :] < key[:, None]) | (
             (their_key[None, :] == key[:, None]) & (peer[None, :] < entry[:, None])
         )
         at += tl.sum((before & real[None, :]).to(tl.int32), 1)
-        used += tl.sum((real & (rank < DOUBLINGS + 2)).to(tl.int32), 0)
+        used += tl.sum((real & (quarters >= 0)).to(tl.int32), 0)
     if tl.program_id(0) == 0:
         tl.store(counts, busy_entries.to(tl.int32) * ROW_TILES)
         tl.store(counts + 1, used * ROW_TILES)
