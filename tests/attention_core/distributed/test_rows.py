@@ -135,10 +135,13 @@ def test_what_is_sent_and_comes_back_is_counted_once_a_reader():
 
 
 def test_a_row_far_into_a_tensor():
-    """Offsets in elements beyond 2**31, of a tensor that is one row repeated."""
-    k = torch.randn(1, 1, 8).expand(2**29, 1, 8).as_strided((1, 2**29, 1, 8), (0, 0, 0, 1))
-    index = torch.tensor([2**29 - 1])
-    assert torch.equal(key_rows.pack_rows(k, k, index, None, 1, k.dtype)[0, :8], k[0, 0, 0])
+    """Offsets beyond 2**31 elements, in memory that is only claimed but for two rows."""
+    k, v = (torch.empty(1, 2, 2**27 + 1, dim, dtype=torch.float16) for dim in (8, 1))
+    k[0, 1, -1], v[0, 1, -1], end = torch.arange(8), 8, torch.tensor([2**28 + 1])
+    assert torch.equal(key_rows.pack_rows(k, v, end, None, 1, k.dtype), torch.arange(9).half()[None])
+    back = returned(end.numpy(), np.arange(1))
+    key_rows.add_rows(torch.ones(1, 9).half(), back.keys, back.rows, back.ends, k, v)
+    assert torch.equal(k[0, 1, -1], torch.arange(8).half() + 1)
 
 
 @pytest.mark.parametrize("slots", [None, torch.tensor([2, 0])])
