@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Literal, overload
 
-import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
@@ -12,13 +13,18 @@ from torch.distributed.device_mesh import DeviceMesh
 from pattern_studio.errors import StudioError
 
 from ..ops import block_sparse_attention
+from ..plan import Plan
 from .agreement import agree
-from .exchange import Chosen, arrived, packed, placed, start, start_table, told, unpacked
+from .exchange import arrived, start
+from .fetched import fetched, start_fetch
 from .joined import joined
 from .merge import merge
 from .plan import DistributedPlan
+from .transfer import Passed, Transfer
 
 Group = DeviceMesh | dist.ProcessGroup | None
+Part = tuple[Tensor, Tensor]  # out and lse over some of the keys
+Run = Callable[[Tensor, Tensor, Plan], Part]
 
 
 @overload
@@ -87,44 +93,40 @@ def distributed_block_sparse_attention(
     agree(q, k, v, plan, f"scale {scale}, backend {backend}, deterministic {deterministic}", group)
 
     first, transfer = plan.steps[0]
-    if transfer is not None:
-        k, v = joined(k, v, transfer, first.problem.kv_len, group, deterministic)
-        out, lse = _run(q, k, v, first, scale, backend, deterministic)
+    run = partial(_run, q, scale=scale, backend=backend, deterministic=deterministic)
+    if isinstance(transfer, Transfer):
+        out, lse = run(*joined(k, v, transfer, first.problem.kv_len, group), first)
     else:
-        out, lse = merge(_parts(q, k, v, plan, group, scale, backend, deterministic))
+        out, lse = merge((_ring if plan.mode == "ring" else _parts)(k, v, plan, group, run))
     return (out, lse) if return_lse else out
 
 
-def _parts(q, k, v, plan, group, scale, backend, deterministic) -> list[tuple[Tensor, Tensor]]:
-    """Attention over the rank's own keys, then over those that came meanwhile, step by step."""
-    steps, coming, table = plan.steps, None, None
-    if len(steps) > 1:
-        transfer = steps[1][1]
-        if transfer.send is None:
-            rows = packed(k, v)
-        else:
-            rows = Chosen.apply(k, v, transfer.send, transfer.keys, transfer.which, transfer.sent, deterministic)
-        coming = start(rows, transfer, group)
-        table = None if transfer.common is None else start_table(k, v, transfer.common, group)
-    parts = [_run(q, k, v, steps[0][0], scale, backend, deterministic)]
-    for number, (part, transfer) in enumerate(steps[1:], 1):
-        assert coming is not None
-        assert transfer is not None
-        there = arrived(coming, transfer, group)
-        if number + 1 < len(steps):  # a ring passes on what has just arrived, while the rank runs on it
-            coming = start(there, steps[number + 1][1], group)
-        place = transfer.place
-        if table is not None:
-            there = torch.cat([there, told(table, transfer.common, group, there.dtype)])
-            place = torch.cat([place, transfer.common.place])
-        if place is not None:
-            there = placed(there, place, part.problem.kv_len * plan.kv_heads)
-        keys = unpacked(there, plan.kv_heads, q.shape[0], k.shape[3], v.shape[3])
-        parts.append(_run(q, *keys, part, scale, backend, deterministic))
+def _parts(k: Tensor, v: Tensor, plan: DistributedPlan, group: dist.ProcessGroup, run: Run) -> list[Part]:
+    """Attention over the rank's own keys, then over those that it fetched meanwhile."""
+    own = plan.steps[0][0]
+    if len(plan.steps) == 1:
+        return [run(k, v, own)]
+    there, transfer = plan.steps[1]
+    assert isinstance(transfer, Transfer)
+    k, v, coming = start_fetch(k, v, transfer, group)
+    first = run(k, v, own)
+    return [first, run(*fetched(coming, k, v, transfer, there.problem.kv_len, group), there)]
+
+
+def _ring(k: Tensor, v: Tensor, plan: DistributedPlan, group: dist.ProcessGroup, run: Run) -> list[Part]:
+    """Attention over the rank's own keys, then shard by shard: each is passed on while the rank runs on it."""
+    parts: list[Part] = []
+    for number, (part, _) in enumerate(plan.steps):
+        following = plan.steps[number + 1][1] if number + 1 < len(plan.steps) else None
+        # k and v travel by themselves, so that neither is copied on its way, nor are their gradients.
+        coming = [start(x, following, group) for x in (k, v)] if isinstance(following, Passed) else []
+        parts.append(run(k, v, part))
+        if isinstance(following, Passed):
+            k, v = (arrived(each, following, group, like=x) for each, x in zip(coming, (k, v), strict=True))
     return parts
 
 
-def _run(q, k, v, part, scale, backend, deterministic) -> tuple[Tensor, Tensor]:
+def _run(q: Tensor, k: Tensor, v: Tensor, part: Plan, *, scale, backend, deterministic) -> Part:
     return block_sparse_attention(
         q, k, v, part, scale=scale, return_lse=True, backend=backend, deterministic=deterministic
     )

@@ -6,22 +6,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from .exchange import add_back, chosen, exchanged, reduced, start_table, unpacked, waited
+from .exchange import exchanged, reduced, waited
+from .rows import add_back, buffers, chosen, move, put, spread
 from .transfer import Transfer
 
 
-def joined(
-    k: Tensor, v: Tensor, transfer: Transfer, length: int, group: dist.ProcessGroup, deterministic: bool
-) -> tuple[Tensor, Tensor]:
+def joined(k: Tensor, v: Tensor, transfer: Transfer, length: int, group: dist.ProcessGroup) -> tuple[Tensor, Tensor]:
     """k and v of `length` keys: the rank's own and those that it fetches."""
-    common = transfer.common
-    table = None if common is None else start_table(k, v, common, group)
-    taken = (None, None) if common is None else (common.take, common.place)
-    tensors = transfer.send, transfer.keys, transfer.which, transfer.place, *taken
-    return Joined.apply(
-        k, v, table, tensors, transfer.own, transfer.full, length,
-        transfer.sent, transfer.received, group.group_name, deterministic,
-    )  # fmt: skip
+    return Joined.apply(k, v, transfer, length, group.group_name)
 
 
 class Joined(torch.autograd.Function):
@@ -31,54 +23,46 @@ class Joined(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, k, v, table, transfer_tensors, own, full, length, sent, received, group_name, deterministic):
-        send, keys, which, place, take, take_place = transfer_tensors
-        coming = exchanged(chosen(k, v, send), received, sent, group_name)
-        made = []
-        for x in (k, v):
-            shape = *x.shape[:2], length, x.shape[3]
-            made.append(_with_own(x, x.new_empty(shape) if full else x.new_zeros(shape), own))
-        _put(waited(coming), place, made)
-        if table is not None:
-            _put(waited(table)[take].to(k.dtype), take_place, made)
-        ctx.save_for_backward(keys, which, place, take, take_place, own if isinstance(own, Tensor) else None)
-        ctx.table = None if table is None else (table.shape, table.dtype)
-        ctx.rest = own, k.shape[2], sent, received, group_name, deterministic
-        return tuple(made)
+    def forward(ctx, k, v, transfer, length, group_name):
+        ctx.transfer, ctx.length, ctx.group_name = transfer, k.shape[2], group_name
+        common, table = transfer.common, None
+        coming = exchanged(chosen(k, v, transfer.send), transfer.received, transfer.sent, group_name)
+        if common is not None:
+            table = reduced(spread(k, v, common.give, common.slots, common.rows), group_name)
+        made = buffers(k, v, transfer, length)
+        _put_own(k, v, transfer.own, *made)
+        put(waited(coming), None, transfer.place, *made)
+        if common is not None and table is not None:
+            put(waited(table), common.take, common.place, *made)
+        return made
 
     @staticmethod
     def backward(ctx, dk_all, dv_all):
-        keys, which, place, take, take_place, index = ctx.saved_tensors
-        own, length, sent, received, group_name, deterministic = ctx.rest
-        coming = exchanged(chosen(dk_all, dv_all, place), sent, received, group_name)
-        d_table = None
-        if ctx.table is not None:
-            shape, dtype = ctx.table
-            d_table = dk_all.new_zeros(shape, dtype=dtype)
-            d_table = d_table.index_copy(0, take, chosen(dk_all, dv_all, take_place).to(dtype))
-            d_table = reduced(d_table, group_name)
-        dk, dv = (_own_of(x, index if index is not None else own, length) for x in (dk_all, dv_all))
-        add_back(waited(coming), keys, which, sent, dk, dv, deterministic)
-        return dk, dv, d_table, *[None] * 8
+        transfer, common, table = ctx.transfer, ctx.transfer.common, None
+        coming = exchanged(chosen(dk_all, dv_all, transfer.place), transfer.sent, transfer.received, ctx.group_name)
+        if common is not None:
+            table = reduced(spread(dk_all, dv_all, common.place, common.take, common.rows), ctx.group_name)
+        dk, dv = _own_of(dk_all, dv_all, transfer.own, ctx.length)
+        add_back(waited(coming), transfer.back, dk, dv)
+        if common is not None and table is not None:
+            add_back(waited(table), common.back, dk, dv)
+        return dk, dv, None, None, None
 
 
-def _put(rows: Tensor, place: Tensor, buffers: list[Tensor]) -> None:
-    """Put packed rows into their places of k's and v's buffer."""
-    k, v = buffers
-    for buffer, part in zip(buffers, unpacked(rows, 1, k.shape[0], k.shape[3], v.shape[3]), strict=True):
-        buffer.view(buffer.shape[0], -1, buffer.shape[3]).index_copy_(1, place, part[:, 0])
-
-
-def _with_own(x: Tensor, buffer: Tensor, own: Tensor | int) -> Tensor:
+def _put_own(k: Tensor, v: Tensor, own: Tensor | int, k_all: Tensor, v_all: Tensor) -> None:
     if isinstance(own, int):
-        buffer[:, :, own : own + x.shape[2]] = x
+        for x, buffer in ((k, k_all), (v, v_all)):
+            buffer[:, :, own : own + x.shape[2]] = x
     else:
-        buffer.view(x.shape[0], -1, x.shape[3]).index_copy_(1, own, x.flatten(1, 2))
-    return buffer
+        move(k, v, own, k_all, v_all)
 
 
-def _own_of(gradient: Tensor, own: Tensor | int, length: int) -> Tensor:
-    """A copy of the rank's own rows, contiguous: others' gradients are added to it."""
+def _own_of(dk_all: Tensor, dv_all: Tensor, own: Tensor | int, length: int) -> tuple[Tensor, Tensor]:
+    """Copies of the rank's own rows, contiguous: others' gradients are added to them."""
     if isinstance(own, int):
-        return gradient[:, :, own : own + length].clone(memory_format=torch.contiguous_format)
-    return gradient.flatten(1, 2).index_select(1, own).unflatten(1, (gradient.shape[1], length))
+        mine = [x[:, :, own : own + length] for x in (dk_all, dv_all)]
+        dk, dv = (x.clone(memory_format=torch.contiguous_format) for x in mine)
+        return dk, dv
+    dk, dv = (x.new_empty((*x.shape[:2], length, x.shape[3])) for x in (dk_all, dv_all))
+    move(dk_all, dv_all, own, dk, dv, take=True)
+    return dk, dv

@@ -17,7 +17,7 @@ from ..plan import plan as local_plan
 from .needs import Needs, needs
 from .stages import stage
 from .traffic import Traffic, routed, worth_overlapping
-from .transfer import Transfer, fetch, passed_on
+from .transfer import Passed, Transfer, fetch, passed_on
 
 MODES = ("fetch", "ring")
 LISTED = 16  # links
@@ -37,7 +37,7 @@ class DistributedPlan:
     rank: int
     lengths: tuple[int, int]  # query rows and keys that this rank holds
     traffic: Traffic
-    steps: tuple[tuple[Plan, Transfer | None], ...]
+    steps: tuple[tuple[Plan, Transfer | Passed | None], ...]
     fingerprint: str
     agreed: set[str] = field(repr=False)  # calls that all ranks were found to make alike
 
@@ -166,7 +166,7 @@ pairs a rank 133,414,912 to 142,606,336, so at most 3.94 times as fast as one
     owned = np.tile(found.key_owner, (len(found.kinds), 1))
     sends = mode == "fetch" and bool(found.keys_between.any())
     read = found.reads[:, rank]
-    steps: list[tuple[Plan, Transfer | None]] = []
+    steps: list[tuple[Plan, Transfer | Passed | None]] = []
     if sends and not overlap:
         steps.append(_filled(traffic, rank, read | (owned == rank), device))
     else:

@@ -14,11 +14,27 @@ from .traffic import Traffic
 
 
 @dataclass(frozen=True, eq=False)
+class Returned:
+    """Which gradients of a table that comes back belong to which rows of a rank's shard.
+
+    `keys` are the rows that went out, once each, those that most ranks read first. In turn t each of the
+    first `turns[t]` of them gets one row of the table; `rows` are these, turn by turn, and
+    rows[ends[t]:ends[t + 1]] those of turn t, with an empty turn at the end. A key's turns follow the
+    order of the ranks, so its sum has one order. Tensors are int64.
+    """
+
+    keys: Tensor
+    rows: Tensor
+    turns: list[int]
+    ends: Tensor
+
+
+@dataclass(frozen=True, eq=False)
 class Common:
     """A table of `rows` rows that all ranks fill together, by one all-reduce, and read.
 
-    Own rows `give` are its rows `slots`; its rows `take` go to the rows `place` of the buffer. All are
-    int64 and come up once.
+    Own rows `give` are its rows `slots`, and `back` says so of their gradients; its rows `take` go to the
+    rows `place` of the buffer. All are int64 and come up once.
     """
 
     rows: int
@@ -26,6 +42,7 @@ class Common:
     slots: Tensor
     take: Tensor
     place: Tensor
+    back: Returned
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,24 +51,28 @@ class Transfer:
 
     Rows are those of `[kv_heads * keys]`, KV head by KV head. `send` and `place` are int64 index
     tensors, in the order of the peer rank, then KV head, then position; `sent` and `received` count
-    them by peer. None: the whole shard goes out, and what arrives is the whole buffer, in order.
-
-    `keys` are the rows that go out, once each however many ranks they go to, and `which` of them each
-    row of `send` is, int64.
+    them by peer, and `back` is for the gradients of what was sent.
 
     `own` is where the rank's own rows stand in the buffer if they do: int64 [kv_heads * keys], or the
     first of them, if in every head they are neighbours that begin there.
     """
 
-    send: Tensor | None
+    send: Tensor
     sent: list[int]
     received: list[int]
-    place: Tensor | None
-    keys: Tensor | None = None
-    which: Tensor | None = None
-    own: Tensor | int | None = None
-    full: bool = False  # every row of the buffer is filled
-    common: Common | None = None
+    place: Tensor
+    back: Returned
+    own: Tensor | int | None
+    full: bool  # every row of the buffer is filled
+    common: Common | None
+
+
+@dataclass(frozen=True)
+class Passed:
+    """One step of a ring: so many rows of a shard go to each rank and come from each, and fill the whole buffer."""
+
+    sent: list[int]
+    received: list[int]
 
 
 def fetch(traffic: Traffic, rank: int, buffer: Stage, device: torch.device) -> Transfer:
@@ -70,24 +91,44 @@ def fetch(traffic: Traffic, rank: int, buffer: Stage, device: torch.device) -> T
     common = _common(traffic, rank, buffer, device) if traffic.common.any() else None
     came = sum(map(len, place)) + (len(common.place) if common else 0)
     send_all, place_all = np.concatenate(send), np.concatenate(place)
-    keys, which = np.unique(send_all, return_inverse=True)
-    indices = [_index(x, device) for x in (send_all, place_all, keys, which.ravel())]
     return Transfer(
-        indices[0], [len(x) for x in send], [len(x) for x in place], *indices[1:],
+        send=_index(send_all, device),
+        sent=[len(x) for x in send],
+        received=[len(x) for x in place],
+        place=_index(place_all, device),
+        back=returned(send_all, np.arange(len(send_all)), device),
         own=_stretch(own, needs, rank, buffer, device),
         full=len(own) + came == len(needs.kind_of) * buffer.layout.problem.kv_len,
         common=common,
-    )  # fmt: skip
+    )
 
 
-def passed_on(needs: Needs, rank: int, step: int) -> Transfer:
+def returned(sent: np.ndarray, rows: np.ndarray, device: torch.device | str | None = None) -> Returned:
+    """Row `sent[n]` of the shard gets row `rows[n]` of the table back, in the order of n.
+
+    >>> back = returned(np.array([4, 7, 2, 7]), np.arange(4))
+    >>> back.keys.tolist(), back.turns, back.rows.tolist(), back.ends.tolist()
+    ([7, 2, 4], [3, 1], [1, 2, 0, 3], [0, 3, 4, 4])
+    """
+    keys, which, times = np.unique(sent, return_inverse=True, return_counts=True)
+    order = np.argsort(which.ravel(), kind="stable")
+    turn = np.arange(len(sent)) - np.repeat(np.cumsum(times) - times, times)  # of each row, in that order
+    key_order = np.argsort(-times, kind="stable")
+    place = np.empty(len(keys), np.int64)
+    place[key_order] = np.arange(len(keys))
+    by_turn = np.lexsort((np.repeat(place, times), turn))
+    turns = np.bincount(turn)
+    ends = np.concatenate([[0], np.cumsum(turns), [len(sent)]])
+    keys_first, rows_first, ends_first = (_index(x, device) for x in (keys[key_order], rows[order][by_turn], ends))
+    return Returned(keys_first, rows_first, turns.tolist(), ends_first)
+
+
+def passed_on(needs: Needs, rank: int, step: int) -> Passed:
     """A step of a ring: the shard that came last, or one's own, goes to the next rank."""
     sizes, ranks = needs.keys.lengths * len(needs.kind_of), needs.ranks
-    return Transfer(
-        None,
+    return Passed(
         [int(sizes[(rank - step + 1) % ranks]) if peer == (rank + 1) % ranks else 0 for peer in range(ranks)],
         [int(sizes[(rank - step) % ranks]) if peer == (rank - 1) % ranks else 0 for peer in range(ranks)],
-        None,
     )
 
 
@@ -101,7 +142,8 @@ def _common(traffic: Traffic, rank: int, buffer: Stage, device: torch.device) ->
     slots, take = np.flatnonzero(np.concatenate(owner) == rank), np.flatnonzero(np.concatenate(taken))
     give = _rows(needs, rank, (needs.key_owner == rank) & traffic.common)
     place = _places(needs, buffer, (needs.key_owner != rank) & traffic.common)
-    return Common(traffic.common_keys, *(_index(x, device) for x in (give, slots, take, place)))
+    indices = (_index(x, device) for x in (give, slots, take, place))
+    return Common(traffic.common_keys, *indices, back=returned(give, slots, device))
 
 
 def _rows(needs: Needs, rank: int, which: np.ndarray) -> np.ndarray:
@@ -125,7 +167,7 @@ def _places(needs: Needs, buffer: Stage, which: np.ndarray) -> np.ndarray:
     return np.concatenate([head * length + of_kind[kind] for head, kind in enumerate(needs.kind_of)])
 
 
-def _index(x: np.ndarray, device: torch.device) -> Tensor:
+def _index(x: np.ndarray, device: torch.device | str | None) -> Tensor:
     return torch.from_numpy(x.astype(np.int64)).to(device)
 
 

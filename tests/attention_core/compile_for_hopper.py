@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 
 os.environ["TRITON_DEFAULT_FP_FUSION"] = "1"  # Triton 3.9 warns where it is unset
 
@@ -19,7 +20,7 @@ from triton.runtime.jit import JITFunction
 import pattern_studio as ps
 from attention_core import Plan, plan, plan_from_mask
 from attention_core.kernels.dropout import Dropout
-from attention_core.kernels.triton import launch
+from attention_core.kernels.triton import key_rows, launch
 from attention_core.kernels.triton.lists_from_mask import lists_from_mask
 
 
@@ -48,6 +49,9 @@ def compiled(variant: str, launch_it) -> None:
             "sm_90": ".target sm_90" in ptx,
             "boxes": "cp.async.bulk.tensor" in ptx,
             "tensor_cores": "wgmma" in ptx or "mma.sync" in ptx,
+            "sixteen_bytes": bool(
+                re.search(r"ld\.global[.\w]*\.v4\.b32", ptx) and re.search(r"st\.global[.\w]*\.v4\.b32", ptx)
+            ),
             "shared": kernel.metadata.shared,
         }
         print(json.dumps(report), flush=True)
@@ -69,6 +73,18 @@ def attend(
     launch.attention_backward(q, k, v, out, lse, out, lse, ready.by_query, by_key, 0.1, dropout)
 
 
+def move_rows(dim: int, value_dim: int, dtype: torch.dtype) -> None:
+    """Pack rows of k and v, in order and at slots, put such tables in place, move rows both ways, and add tables."""
+    k, v = torch.zeros(2, 4, 640, dim, dtype=dtype), torch.zeros(2, 4, 640, value_dim, dtype=dtype)
+    index = torch.arange(96)
+    for slots, count in ((None, 96), (index, 128)):
+        table = key_rows.pack_rows(k, v, index, slots, count, dtype)
+        key_rows.put_rows(table, slots, index, k, v)
+    for take in (False, True):
+        key_rows.move_rows(k, v, torch.arange(4 * 640), take, k, v)
+    key_rows.add_rows(table, index, index, torch.tensor([0, 96, 96]), k, v)
+
+
 def main() -> None:
     driver.set_active(Hopper())
     launch._has_copy_engine = lambda device: True
@@ -84,6 +100,8 @@ def main() -> None:
     compiled("gathered", lambda: attend(gathered, torch.float16, 64, transposed=False, dropout=dropout))
     long = lowered((16, 64), "dense", q_len=16, kv_len=3000, heads=2)
     compiled("single_precision", lambda: attend(long, torch.float32, 16))
+    compiled("rows", lambda: move_rows(64, 64, torch.bfloat16))
+    compiled("rows_of_odd_dims", lambda: move_rows(24, 5, torch.float32))
     mask = torch.ones(2, 2, 5, 5, dtype=torch.bool)
     by_batch = plan_from_mask(mask, q_len=300, kv_len=300, block=64, causal=True)
     compiled("by_batch", lambda: attend(by_batch, torch.bfloat16, 64, batch=2, dropout=dropout))

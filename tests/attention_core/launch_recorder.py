@@ -31,6 +31,7 @@ from attention_core.kernels import fused, launcher
 from attention_core.kernels.dropout import Dropout
 from attention_core.kernels.hopper import launch as hopper
 from attention_core.kernels.hopper import launch_backward, schedule, serves
+from attention_core.kernels.triton import key_rows
 from attention_core.kernels.triton import launch as portable
 from benchmarks.hopper_compile import Hopper
 
@@ -110,6 +111,7 @@ def calls() -> dict[str, Callable[[], object]]:
         lse = torch.zeros(q.shape[:3])
         launch_backward.attention_backward(q, k, v, q, lse, q, None, ready.by_query, ready.by_key, 0.1, dropout=dropout)
 
+    rows, index, table = torch.zeros(2, 3, 64, 16), torch.arange(40), torch.zeros(40, 64)
     for ready in (wide, long):  # their work tables are made here, not among the launches that are compared
         for lists in (ready.by_query, ready.by_key):
             schedule.work_of(lists, 1, 2)
@@ -126,6 +128,11 @@ def calls() -> dict[str, Callable[[], object]]:
         "portable_dropout": lambda: portable.attention_forward(*given(fine), fine.by_query, 0.1, Dropout(0.1, seed)),
         "backward": lambda: back(long, True, False),
         "backward_gathered": lambda: back(fine, False, True, Dropout(0.1, seed)),
+        "rows_packed": lambda: key_rows.pack_rows(rows, rows, index, None, 40, rows.dtype),
+        "rows_packed_at_slots": lambda: key_rows.pack_rows(rows, rows, index, index, 80, rows.dtype),
+        "rows_put": lambda: key_rows.put_rows(table, None, index, rows, rows),
+        "rows_moved": lambda: key_rows.move_rows(rows, rows, torch.arange(192), True, rows, rows),
+        "rows_added": lambda: key_rows.add_rows(table, index, index, torch.tensor([0, 40, 40]), rows, rows),
     }
 
 
@@ -153,7 +160,7 @@ def compared(name: str, call: Callable[[], object]) -> None:
         }
         print(json.dumps(report), flush=True)
 
-    for module in (hopper, launch_backward, portable, schedule):
+    for module in (hopper, launch_backward, portable, schedule, key_rows):
         module.launched = thrice
     call()
 
@@ -165,7 +172,7 @@ def hooked() -> None:
     def hook(metadata: object) -> None:
         told.append(metadata)
 
-    for module in (hopper, launch_backward, portable, schedule):
+    for module in (hopper, launch_backward, portable, schedule, key_rows):
         module.launched = launcher.launched
     call = calls()["hopper"]
     call()

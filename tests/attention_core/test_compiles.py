@@ -44,3 +44,11 @@ def test_programs_that_make_lists_compile(programs, variant):
     mine = [p for p in programs if p["variant"] == variant]
     assert {p["program"] for p in mine} == {"count", "add_up", "place"}
     assert all(p["sm_90"] and p["shared"] <= SHARED for p in mine)
+
+
+@pytest.mark.parametrize("variant", ["rows", "rows_of_odd_dims"])
+def test_programs_that_move_rows_compile(programs, variant):
+    mine = [p for p in programs if p["variant"] == variant]
+    assert {p["program"] for p in mine} == {"pack", "put", "move", "add"}
+    assert all(p["sm_90"] and p["shared"] <= SHARED for p in mine)
+    assert all(p["sixteen_bytes"] for p in mine if variant == "rows")

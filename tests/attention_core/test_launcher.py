@@ -28,6 +28,11 @@ CALLS = {  # programs of each
     "portable_dropout": 1,
     "backward": 6,
     "backward_gathered": 2,
+    "rows_packed": 1,
+    "rows_packed_at_slots": 1,
+    "rows_put": 1,
+    "rows_moved": 1,
+    "rows_added": 1,
 }
 
 

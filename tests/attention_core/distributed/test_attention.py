@@ -72,6 +72,18 @@ def test_named_patterns(four_ranks, text, options):
     assert_equal_to_one_device(four_ranks, 3, text, problem, (16, 8), tensors, options)
 
 
+@pytest.mark.parametrize("options", [one for one in WAYS if one["mode"] == "fetch"])
+@pytest.mark.parametrize("text", ROWS)
+def test_programs_that_move_rows_change_no_bit(four_ranks, text, options):
+    problem = ps.Problem(90, heads=4, docs=(30, 7, 53))
+    tensors = work.tensors_for(problem, 2, 2, (8, 5), 1, dtype=torch.float32)
+    arguments = work.both_passes, text, problem, (16, 8), tensors, options
+    plain = four_ranks.run(work.both_passes, 3, *arguments[1:])
+    for one, other in zip(plain, four_ranks.run(work.by_programs, 3, *arguments), strict=True):
+        for want, got in zip(one, other, strict=True):
+            np.testing.assert_array_equal(got, want)
+
+
 def test_uneven_shards_and_ranks_without_rows(four_ranks):
     problem = ps.Problem(40, heads=2)
     tensors = work.tensors_for(problem, 1, 1, (4, 4), 2)

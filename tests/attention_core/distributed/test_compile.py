@@ -13,11 +13,16 @@ from .test_attention import WAYS
 PATTERN = "heads({0:1: causal & window(9, 0), 1:2: causal & (window(4, 0) | sink(3))})"
 
 
+@pytest.mark.parametrize("by_programs", [False, True])
 @pytest.mark.parametrize("options", [one for one in WAYS if one.get("common", True)])
-def test_one_graph_as_exact_as_eager(four_ranks, options):
+def test_one_graph_as_exact_as_eager(four_ranks, options, by_programs):
     problem = ps.Problem(48, heads=2)
     tensors = work.tensors_for(problem, 1, 2, (16, 16), seed=0, dtype=torch.float32)
-    found = four_ranks.run(work.compiled, 2, PATTERN, problem, 16, tensors, options)
+    arguments = PATTERN, problem, 16, tensors, options
+    if by_programs:
+        found = four_ranks.run(work.by_programs, 2, work.compiled, *arguments)
+    else:
+        found = four_ranks.run(work.compiled, 2, *arguments)
     for first_graphs, later_graphs, pairs in found:
         assert first_graphs > 1  # the ranks compare their calls outside of a graph,
         assert later_graphs == 1  # and never again

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import pattern_studio as ps
 from attention_core import plan
-from attention_core.distributed import distributed_block_sparse_attention, distributed_plan
+from attention_core.distributed import distributed_block_sparse_attention, distributed_plan, rows
 from attention_core.ops import block_sparse_attention
 from benchmarks.distributed_run.sent import Sent
 
@@ -30,13 +30,22 @@ def both_passes(rank, group, text, problem, block, tensors, options):
 
 def passes_of(made, group, tensors, deterministic=False):
     """`both_passes` by a plan that may have been used before."""
-    rows, keys = made.query_positions, made.key_positions
-    q, k, v = shard(tensors["q"], rows), shard(tensors["k"], keys), shard(tensors["v"], keys)
+    queries, keys = made.query_positions, made.key_positions
+    q, k, v = shard(tensors["q"], queries), shard(tensors["k"], keys), shard(tensors["v"], keys)
     out, lse = distributed_block_sparse_attention(q, k, v, made, group, return_lse=True, deterministic=deterministic)
     seen = torch.where(lse == -torch.inf, 0.0, lse)
-    ((out * tensors["dout"][:, :, rows]).sum() + (seen * tensors["dlse"][:, :, rows]).sum()).backward()
+    ((out * tensors["dout"][:, :, queries]).sum() + (seen * tensors["dlse"][:, :, queries]).sum()).backward()
     gradients = [x.grad.double().numpy() for x in (q, k, v)]
-    return rows.numpy(), out.detach().double().numpy(), lse.detach().double().numpy(), keys.numpy(), *gradients
+    return queries.numpy(), out.detach().double().numpy(), lse.detach().double().numpy(), keys.numpy(), *gradients
+
+
+def by_programs(rank, group, function, *arguments):
+    """What a function of this file returns where rows are moved by the Triton programs, in Triton's interpreter."""
+    served, rows._served = rows._served, lambda k, v: True
+    try:
+        return function(rank, group, *arguments)
+    finally:
+        rows._served = served
 
 
 def one_device(text, problem, block, tensors):
@@ -141,7 +150,8 @@ def tensors_for(problem: ps.Problem, batch: int, kv_heads: int, dims: tuple[int,
 def joined(parts, whole):
     """The ranks' parts in the order of the whole: (out, lse, dq, dk, dv)."""
     found = [np.full(x.shape, np.nan, x.dtype) for x in whole]
-    for rows, out, lse, keys, dq, dk, dv in parts:
-        for x, part, places in zip(found, (out, lse, dq, dk, dv), (rows, rows, rows, keys, keys), strict=True):
+    for queries, out, lse, keys, dq, dk, dv in parts:
+        all_places = queries, queries, queries, keys, keys
+        for x, part, places in zip(found, (out, lse, dq, dk, dv), all_places, strict=True):
             x[:, :, places] = part
     return found
