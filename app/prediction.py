@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pattern_studio import BlockLayout, Pattern
+from pattern_studio.layout import TileKind
 from pattern_studio.metrics import layout_cost
-from pattern_studio.metrics.cost import CALIBRATED, PRODUCTS, Calibration
+from pattern_studio.metrics.cost import CALIBRATED, PRODUCTS
 
+from .time_model import CELLS, Fit, fitted
 from .timing_file import DIRECTIONS, Timing
 from .timings import BOTH, shape_of
 
 MODEL_CARD = CALIBRATED.split(",")[0]  # the card that pattern_studio's cost model was fitted to
 OURS = ("hopper", "ours")  # the arms that patterns run on, first the one that `auto` takes where it serves
-CELLS = 4  # of different work, that a fit of two numbers needs to be checked by leaving each out
+KINDS = (TileKind.FULL, TileKind.BAND, TileKind.BITS)  # as in Timing.tiles
+NEAR = 8  # cells of at most so many times fewer or more tokens are preferred: very short ones wait for the host
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class Prediction:
     - ms: of the direction; error: of cells that were predicted without themselves, median |predicted / measured - 1|,
       for both directions together that of the worse.
     - basis: what it was fitted to; alike: whether head dim and block are those of its cells.
-    - beyond: whether the pattern has less or more work than all cells at hand; None where none is.
+    - beyond: whether the pattern has less or more work than all of these cells; None where none is at hand.
     """
 
     ms: float
@@ -67,9 +69,9 @@ class Prediction:
 def predicted(subject: Subject, direction: str, rows: Iterable[Timing]) -> Prediction | None:
     """How long our kernels would take; None where the card has too few cells to tell.
 
-    For the card that pattern_studio's cost model was fitted to it is that model's estimate. For another the same two
-    numbers, the time of a call and the speed, are fitted to the rows of our kernels on it: of those that `auto` takes
-    there, if enough are known of them.
+    For the card that pattern_studio's cost model was fitted to it is that model's estimate. For another what a call, a
+    block of rows and a tile of each kind take is fitted to the rows of our kernels on it, or where too few rows say
+    their tiles the time of a call and the speed: of the kernels that `auto` takes there, if enough is known of them.
     """
     known = [row for row in rows if row.card == subject.card]
     by_arm = [[row for row in known if row.arm == arm] for arm in OURS]
@@ -92,23 +94,55 @@ def _predicted(subject: Subject, direction: str, ours: Sequence[Timing]) -> Pred
     forward = direction == "forward"
     flops = cost.forward_flops if forward else cost.backward_flops
     rows = [row for row in ours if row.direction == direction]
-    work = [_flops(row) for row in rows]
-    beyond = not min(work) <= flops <= max(work) if work else None
     if subject.card == MODEL_CARD:
         ms, error = (cost.forward_ms, cost.forward_error) if forward else (cost.backward_ms, cost.backward_error)
         assert ms is not None  # a whole layout has a time
-        return Prediction(ms, error, f"pattern_studio's cost model, {cost.card}", cost.measured_like, beyond)
+        basis = f"pattern_studio's cost model, {cost.card}"
+        return Prediction(ms, error, basis, cost.measured_like, _beyond(flops, rows))
     asked = subject.dim, subject.layout.block
     kinds = Counter((row.dim, row.block) for row in rows)
     kind = asked if kinds[asked] >= CELLS else max(kinds, key=kinds.__getitem__, default=asked)
     chosen = [row for row in rows if (row.dim, row.block) == kind]
-    fit = fitted(np.array([_flops(row) for row in chosen]), np.array([row.ms for row in chosen]))
-    if fit is None:
+    tokens = subject.layout.problem.kv_len
+    near = [row for row in chosen if tokens <= NEAR * row.tokens and row.tokens <= NEAR * tokens]
+    counted = [row for row in near if row.tiles is not None]
+    # The first way that enough cells are there for: what they know, the work of a row, the subject's.
+    ways: list[tuple[str, Sequence[Timing], Callable[[Timing], list[float]], list[float]]] = [
+        ("what rows and full, banded and bit-masked tiles took in", counted, _parts, _parts_of(subject.layout)),
+        ("a line fitted to", near, lambda row: [1.0, _flops(row)], [1.0, flops]),
+        ("a line fitted to", chosen, lambda row: [1.0, _flops(row)], [1.0, flops]),
+    ]
+    for how, cells, parts, own in ways:
+        fit = _fitted(cells, parts)
+        if fit is not None:
+            arm = " of our Hopper kernels" if cells[0].arm == "hopper" else ""
+            block = f"block {kind[1][0]} x {kind[1][1]}"
+            basis = f"{how} {len(cells)} cells{arm} on {subject.card}, D {kind[0]}, {block}"
+            return Prediction(fit.ms(own), fit.error, basis, kind == asked, _beyond(flops, cells))
+    return None
+
+
+def _beyond(flops: float, cells: Sequence[Timing]) -> bool | None:
+    work = [_flops(row) for row in cells]
+    return not min(work) <= flops <= max(work) if work else None
+
+
+def _fitted(cells: Sequence[Timing], parts: Callable[[Timing], list[float]]) -> Fit | None:
+    if len(cells) < CELLS:
         return None
-    arm = " of our Hopper kernels" if chosen and chosen[0].arm == "hopper" else ""
-    block = f"block {kind[1][0]} x {kind[1][1]}"
-    basis = f"a line fitted to {len(chosen)} cells{arm} on {subject.card}, D {kind[0]}, {block}"
-    return Prediction(fit.call_ms + flops / (fit.teraflops * 1e9), fit.error, basis, kind == asked, beyond)
+    return fitted(np.array([parts(row) for row in cells]), np.array([row.ms for row in cells]))
+
+
+def _parts(row: Timing) -> list[float]:
+    """A call, blocks of rows over all heads, and tiles by kind."""
+    assert row.tiles is not None
+    rows = row.heads * -(-row.tokens // row.block[0])
+    return [1.0, *(float(row.batch * count) for count in (rows, *row.tiles))]
+
+
+def _parts_of(layout: BlockLayout) -> list[float]:
+    rows = layout.problem.heads * layout.q_blocks
+    return [1.0, float(rows), *(float(layout.tiles(kind)) for kind in KINDS)]
 
 
 def _count(rows: Sequence[Timing], direction: str) -> int:
@@ -117,30 +151,3 @@ def _count(rows: Sequence[Timing], direction: str) -> int:
 
 def _flops(row: Timing) -> float:
     return PRODUCTS[row.direction] * 2 * row.dim * row.batch * row.heads * row.density * row.tokens**2
-
-
-def fitted(flops: NDArray[np.float64], ms: NDArray[np.float64]) -> Calibration | None:
-    """`ms = call_ms + flops / (teraflops * 1e9)` by relative least squares, with the errors of cells left out.
-
-    None where fewer than CELLS cells differ in work, or where more work would take less time.
-
-    >>> fit = fitted(np.array([1e9, 2e9, 3e9, 4e9]), np.array([2.0, 3.0, 4.0, 5.0]))
-    >>> round(fit.call_ms, 9), round(fit.teraflops, 9), fit.worst < 1e-9
-    (1.0, 1.0, True)
-    """
-    if len(np.unique(flops)) < CELLS:
-        return None
-    call, per = _line(flops, ms)
-    errors = [
-        abs((other_call + flops[at] * other_per) / ms[at] - 1)
-        for at in range(len(ms))
-        for other_call, other_per in [_line(np.delete(flops, at), np.delete(ms, at))]
-    ]
-    return Calibration(call, 1e-9 / per, float(np.median(errors)), float(max(errors))) if per > 0 else None
-
-
-def _line(flops: NDArray[np.float64], ms: NDArray[np.float64]) -> tuple[float, float]:
-    scale = float(flops.max())  # so that the two columns are of one size
-    design = np.stack([np.ones(len(ms)), flops / scale], 1) / ms[:, None]
-    call, per = np.linalg.lstsq(design, np.ones(len(ms)), rcond=None)[0]
-    return float(call), float(per) / scale

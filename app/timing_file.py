@@ -12,6 +12,8 @@ MAX_BYTES = 4 * 2**20
 MAX_ROWS = 20_000
 MAX_NAME = 200  # characters of a card, an arm, a pattern's name
 MAX_COUNT = 2**31 - 1
+MAX_TILES = 2**53
+KINDS = ("full", "band", "bits")
 DIRECTIONS = ("forward", "backward")
 # Of benchmarks.run; read past, as they are no time of a kernel.
 OTHER_PASSES = ("end_to_end", "end_to_end_one_thread", "plan")
@@ -31,6 +33,8 @@ class Timing:
     - pattern: its name in the benchmark, or its text; hash: of the pattern, "" where the file has none or where it does
       not say everything, as with documents and layers.
     - density: active tiles / tiles; ms: milliseconds; tflops: of the pairs in active tiles, a second.
+    - tiles: full, banded and bit-masked ones of one sequence over all heads, in the order of KINDS; None where the file
+      does not say.
     """
 
     card: str
@@ -49,6 +53,7 @@ class Timing:
     direction: str
     ms: float
     tflops: float
+    tiles: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -131,7 +136,20 @@ class _Row:
             direction,
             self._positive("ms"),
             self._positive("tflops"),
+            self._tiles(),
         )
+
+    def _tiles(self) -> tuple[int, ...] | None:
+        told = self.values.get("tiles")
+        if told is None:
+            return None
+        if not isinstance(told, dict) or set(told) != set(KINDS):
+            self._wrong("tiles", f"numbers of {', '.join(KINDS)}", told)
+        counts = tuple(told[kind] for kind in KINDS)
+        for kind, count in zip(KINDS, counts, strict=True):
+            if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MAX_TILES:
+                self._wrong(f"tiles.{kind}", "a whole number from 0 on", count)
+        return counts
 
     def _hash(self) -> str:
         # Lengths of documents and the layer are no part of a pattern: its hash would find rows of other work.

@@ -8,6 +8,7 @@ from functools import cache
 import numpy as np
 
 import pattern_studio as ps
+from pattern_studio.layout import TileKind
 
 TEXT_LIMIT = 400  # characters: a drawn mask is thousands, and its hash tells it apart as well
 
@@ -44,6 +45,15 @@ class Case:
         if self.docs is not None:
             found["docs"] = list(self.docs)
         return found
+
+
+def tile_counts(layout: ps.BlockLayout) -> dict[str, int]:
+    """Active tiles of each kind over all heads: what a row keeps so that times can be told apart by them.
+
+    >>> tile_counts(ps.lower(ps.causal, q_len=256, heads=2, block=128))
+    {'full': 2, 'band': 4, 'bits': 0}
+    """
+    return {kind.name.lower(): layout.tiles(kind) for kind in (TileKind.FULL, TileKind.BAND, TileKind.BITS)}
 
 
 @cache

@@ -34,7 +34,7 @@ from gallery import matrix
 from gallery.named import gallery
 from pattern_studio.presets import PRESETS
 
-from .cases import Case
+from .cases import Case, tile_counts
 
 BLOCK = 128
 DENSE = {
@@ -180,7 +180,8 @@ class Bench:
             return
         for kind, products in (("forward", 4), ("backward", 10)):
             ms = times[kind]
-            row = {"density": density, "arm": arm, "pass": kind, "ms": ms}
+            tiles = {} if layout is None else {"tiles": tile_counts(layout)}
+            row = {"density": density, **tiles, "arm": arm, "pass": kind, "ms": ms}
             rate = products * what["shape"]["D"] * pairs / ms / 1e9
             self.rows.append(self.stamp | what | row | {"tflops": rate})
         part = self.out.with_name(self.out.name + ".part")  # a run that is killed while it writes has the last file

@@ -25,7 +25,7 @@ from torch import Tensor
 import pattern_studio as ps
 
 from .arms import ARMS
-from .cases import Case, grid
+from .cases import Case, grid, tile_counts
 
 # Floating-point operations a pair and dim.
 PRODUCTS = {"forward": 4, "backward": 10, "end_to_end": 14, "end_to_end_one_thread": 14, "plan": 0}
@@ -109,7 +109,7 @@ def run_case(case: Case, arms: list[str], repeats: int, dense_done: set[tuple]) 
         "B": case.batch, "H": case.heads, "Hkv": case.kv_heads, "S": case.length, "D": case.dim,
         "block": list(case.block),
     }  # fmt: skip
-    identity = case.identity()
+    identity, tiles = case.identity(), {"tiles": tile_counts(layout)}
     for name, (_, times) in runs.items():
         everything = name in DENSE and str(case.pattern) != "causal"  # ran without a pattern, so the row names none
         all_pairs = case.length**2 * case.heads / (2 if str(case.pattern) == "causal" else 1)
@@ -122,7 +122,8 @@ def run_case(case: Case, arms: list[str], repeats: int, dense_done: set[tuple]) 
                 {
                     "shape": shape,
                     "pattern": "dense" if everything else case.name, **({} if everything else identity),
-                    "density": 1.0 if name in DENSE else density, "arm": name, "pass": kind,
+                    "density": 1.0 if name in DENSE else density, **({} if name in DENSE else tiles),
+                    "arm": name, "pass": kind,
                     "clock": "card" if kind in ("forward", "backward") else "host", "ms": ms,
                     "tflops": PRODUCTS[kind] * case.dim * case.batch * pairs / ms / 1e9,
                 }

@@ -14,10 +14,12 @@ from pattern_studio_app.components import speedup_plot
 from pattern_studio_app.components.time_panel import milliseconds
 from pattern_studio_app.events import PerformanceSet
 from pattern_studio_app.performance_view import KEPT, Given
-from pattern_studio_app.prediction import MODEL_CARD, fitted, predicted
+from pattern_studio_app.prediction import MODEL_CARD, Subject, predicted
 from pattern_studio_app.state import State, reduce
+from pattern_studio_app.time_model import fitted
 from pattern_studio_app.timing_file import MAX_BYTES, OtherStudyError, read
 from pattern_studio_app.timings import measured
+from scipy.optimize import nnls
 
 import pattern_studio as ps
 from pattern_studio.metrics import layout_cost
@@ -69,6 +71,13 @@ def test_the_projects_own_results_are_read_to_the_last_digit():
         (data(row(card="a\x00b")), "expected card as 1 to 200 printable characters"),
         (data(row(arm="a" * 201)), "expected arm as 1 to 200 printable characters"),
         (data(row(hash=7)), "expected hash as a text, got 7"),
+        (data(row(tiles=[1, 2, 3])), "expected tiles as numbers of full, band, bits, got a list"),
+        (data(row(tiles={"full": 1, "band": 2})), "expected tiles as numbers of full, band, bits, got a dict"),
+        (data(row(tiles={"full": 1, "band": True, "bits": 0})), "expected tiles.band as a whole number from 0 on"),
+        (
+            data(row(tiles={"full": 1, "band": 0, "bits": -1})),
+            "expected tiles.bits as a whole number from 0 on, got -1",
+        ),
         (data(row(**{"pass": "sideways"})), "expected pass as forward or backward, got 'sideways'"),
     ],
 )
@@ -173,9 +182,11 @@ def test_the_models_own_card_is_predicted_by_the_model(direction):
 def test_fitting_the_projects_own_results_gives_the_models_numbers():
     rows = [one for one in read(H100.read_bytes(), "x").rows if one.arm == "ours" and one.direction == "forward"]
     flops = np.array([2 * 2 * one.dim * one.heads * one.density * one.tokens**2 for one in rows])
-    fit, stated = fitted(flops, np.array([one.ms for one in rows])), CALIBRATIONS["forward"]
-    assert fit.call_ms == pytest.approx(stated.call_ms, rel=1e-3)
-    assert fit.teraflops == pytest.approx(stated.teraflops, rel=1e-3)
+    work = np.stack([np.ones(len(flops)), flops], 1)
+    fit, stated = fitted(work, np.array([one.ms for one in rows])), CALIBRATIONS["forward"]
+    call_ms, per_flop = fit.weights
+    assert call_ms == pytest.approx(stated.call_ms, rel=1e-3)
+    assert 1e-9 / per_flop == pytest.approx(stated.teraflops, rel=1e-3)
     assert (fit.error, fit.worst) == (pytest.approx(stated.error, abs=1e-3), pytest.approx(stated.worst, abs=1e-3))
 
 
@@ -203,6 +214,60 @@ def test_the_kernels_that_auto_takes_are_predicted_where_enough_is_known_of_them
     assert told.basis == "a line fitted to 4 cells of our Hopper kernels on Card X, D 128, block 128 x 128"
     few = read(data(*slow, *fast[:-1]), "x").rows
     assert predicted(asked, "forward", few) == portable
+
+
+def by_tiles(**more) -> list[dict]:
+    """Cells of a made-up card: .5 ms a call, 2 us a block of rows, 10, 30 and 50 us a tile by kind."""
+    made = []
+    for n in range(1, 13):
+        full, band, bits = 40 * n, 30 * (n % 4), 20 * (n % 3)
+        tokens = 2048 * (1 + 5 * n % 12)
+        rows = 2 * (tokens // 128)
+        ms = 0.5 + 0.002 * rows + 0.01 * full + 0.03 * band + 0.05 * bits
+        tiles = {"full": full, "band": band, "bits": bits}
+        same = {"card": "Card X", "arm": "hopper", "S": tokens, "H": 2, "ms": ms, "tiles": tiles, **more}
+        made += [row(**same), row(**same | {"pass": "backward"})]
+    return made
+
+
+def test_full_and_masked_tiles_are_told_apart_where_cells_say_their_tiles():
+    pattern = ps.parse("causal & window(1023, 0)")
+    layout = ps.lower(pattern, q_len=4096, heads=2, block=128)
+    asked = Subject(pattern, layout, 128, 2, "Card X")
+    told = predicted(asked, "forward", read(data(*by_tiles()), "x").rows)
+    full, band = (layout.tiles(kind) for kind in (ps.TileKind.FULL, ps.TileKind.BAND))
+    assert layout.tiles() == full + band
+    assert told.ms == pytest.approx(0.5 + 0.002 * 64 + 0.01 * full + 0.03 * band)
+    assert told.error < 1e-9
+    assert told.basis == (
+        "what rows and full, banded and bit-masked tiles took in 12 cells of our Hopper kernels on Card X, D 128, "
+        "block 128 x 128"
+    )
+    # Far shorter ones wait for the host, and are no measure of this one.
+    short = [one | {"shape": one["shape"] | {"S": 256}, "ms": 9.0} for one in by_tiles()]
+    assert predicted(asked, "forward", read(data(*by_tiles(), *short), "x").rows) == told
+    # Too few that say their tiles: all that are as near, by their work alone.
+    few = [{key: value for key, value in one.items() if key != "tiles"} for one in by_tiles()]
+    less = predicted(asked, "forward", read(data(*few, *by_tiles()[:6]), "x").rows)
+    assert less.basis.startswith("a line fitted to 15 cells of our Hopper kernels")
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10**6), st.integers(2, 5))
+def test_parts_of_times_are_the_least_squares_that_are_not_negative(seed, parts):
+    rng = np.random.default_rng(seed)
+    work = np.concatenate([np.ones((14, 1)), rng.uniform(0, 100, (14, parts - 1))], 1)
+    ms = rng.uniform(0.5, 2, 14) * (work @ rng.uniform(0, 1, parts) + 0.1)
+    fit = fitted(work, ms)
+    wanted, _ = nnls(work / ms[:, None], np.ones(14))
+    assert (fit is None) == (not wanted[1:].any())
+    if fit is not None:
+        assert fit.weights == pytest.approx(wanted, rel=1e-5, abs=1e-7)
+        left_out = [
+            abs(work[n] @ nnls(np.delete(work, n, 0) / np.delete(ms, n)[:, None], np.ones(13))[0] / ms[n] - 1)
+            for n in range(14)
+        ]
+        assert (fit.error, fit.worst) == pytest.approx((np.median(left_out), max(left_out)), rel=1e-4, abs=1e-6)
 
 
 @pytest.mark.parametrize(
