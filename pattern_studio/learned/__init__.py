@@ -20,6 +20,7 @@ from .loss_gradients import LossGradients, loss_gradients
 from .mean_query import mean_query
 from .narrowed import Narrowed, document_of
 from .pooled import pooled
+from .predicted_loss import predicted_loss
 from .probes import Lines, probe_lines, probes
 from .schedule import DensitySchedule
 from .select import predicted, top_k, top_p
@@ -61,6 +62,7 @@ __all__ = [
     "mean_query",
     "pooled",
     "predicted",
+    "predicted_loss",
     "probe_lines",
     "probes",
     "quality",
