@@ -60,11 +60,11 @@ Fit = Callable[[Read, float, tuple[int, int]], Fitted]
 
 
 def by_loss(by_distance: float) -> Fit:
-    """Tiles by what the loss minds, beside a sink and a query's own tiles; without floors, which chose by mass."""
+    """Tiles by what the loss minds, beside a sink; without floors, as it is the loss that says what each row needs."""
 
     def fit(text: Read, density: float, block: tuple[int, int]) -> Fitted:
-        options: dict[str, Any] = {"row_floor": 0, "head_floor": 0, "diagonal": True, "by_distance": by_distance}
-        return fit_blocks(text.capture, density, block, gradients=text.gradients, **options)
+        floors = {"row_floor": 0.0, "head_floor": 0.0}
+        return fit_blocks(text.capture, density, block, gradients=text.gradients, by_distance=by_distance, **floors)
 
     return fit
 
