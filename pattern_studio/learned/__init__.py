@@ -16,12 +16,15 @@ from .fit_family import fit_family
 from .fitted import Fitted, Measured
 from .gate import BlockGate
 from .live_mass import live_mass
+from .loss_gradients import LossGradients, loss_gradients
 from .mean_query import mean_query
 from .narrowed import Narrowed, document_of
 from .pooled import pooled
+from .predicted_loss import predicted_loss
 from .probes import Lines, probe_lines, probes
 from .schedule import DensitySchedule
 from .select import predicted, top_k, top_p
+from .tile_importance import mean_by_distance, tile_importance
 from .tiling import Tiling
 from .to_pattern import by_head, to_pattern
 from .train import Distilled, Quality, calibrate, distill, mass_loss, quality
@@ -39,6 +42,7 @@ __all__ = [
     "Distilled",
     "Fitted",
     "Lines",
+    "LossGradients",
     "Measured",
     "Narrowed",
     "Quality",
@@ -52,13 +56,17 @@ __all__ = [
     "fit_blocks",
     "fit_family",
     "live_mass",
+    "loss_gradients",
     "mass_loss",
+    "mean_by_distance",
     "mean_query",
     "pooled",
     "predicted",
+    "predicted_loss",
     "probe_lines",
     "probes",
     "quality",
+    "tile_importance",
     "to_pattern",
     "top_k",
     "top_p",

@@ -1,4 +1,4 @@
-"""fit_blocks: the free block layout that keeps most of a capture's attention, under a budget shared by all heads."""
+"""fit_blocks: the block layout of the tiles that a capture needs most, under a budget shared by all heads."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from ..metrics import block_mass
 from ..metrics.subject import chosen_layers
 from ..problem import block_shape, whole
 from .fitted import Fitted, budget, by_layer, measured, share
+from .loss_gradients import LossGradients
+from .tile_importance import mean_by_distance, tile_importance
 from .tiling import Tiling
 from .to_pattern import to_pattern
 
@@ -28,13 +30,17 @@ def fit_blocks(
     diagonal: bool = False,
     layers: Sequence[int] | None = None,
     held_out: Capture | None = None,
+    gradients: LossGradients | None = None,
+    by_distance: float = 0.0,
 ) -> Fitted:
-    """The tiles that hold most dense mass, at a block density over all heads and layers together.
+    """The tiles that hold most dense mass, or that the loss minds most, at a block density over all heads and layers.
 
     What is never given up: the protected tiles; of each query block's mean share of the budget the part
     `row_floor`, spent on its own best tiles; of each head's the part `head_floor`. A budget that only
     chases mass starves rows and heads, and costs more loss than its recall says. The rest goes to the
-    tiles of most mass, whichever head and layer they are in.
+    tiles of most mass, whichever head and layer they are in. With `gradients` it is the importance of tiles to the
+    loss instead of their mass, everywhere. What free tiles keep of one text they do not keep of the next:
+    `by_distance` draws a tile's worth towards the mean of its diagonal, and so the choice towards diagonals.
 
     Args:
         capture: q, k of a real model; its own dense mask is what the density is a share of.
@@ -44,9 +50,12 @@ def fit_blocks(
         diagonal: tiles of a query's own position are protected.
         layers: layers of the capture, by default all.
         held_out: another text read by the same model at the same length, for an honest recall.
+        gradients: of the loss on the capture's text, from `loss_gradients`: tiles go by `tile_importance`.
+        by_distance: share, 0 to 1, of a tile's worth that is the mean over the head's tiles as far from their queries,
+            protected ones left out; at 1 those count alike.
 
-    Raises StudioError where the floors and the protected tiles cost more than the budget, or the
-    captures do not match. Memory: the mass of every tile of all layers.
+    Raises StudioError where the floors and the protected tiles cost more than the budget, the captures do not
+    match, or the gradients are not of the capture. Memory: the mass of every tile of all layers.
 
     >>> from pattern_studio.capture import bundled
     >>> found = fit_blocks(bundled(), 0.1, (64, 8), layers=[20])
@@ -65,18 +74,27 @@ def fit_blocks(
     kept = kept | tiling.diagonal(device)[0] if diagonal else kept
     first, last = tiling.rows(device)
     rows = (last - first + 1)[0, :, None]
-    # [heads of all layers, q_blocks, kv_blocks]: mass summed over rows, below all others where nothing is visible.
-    mass = torch.cat([torch.from_numpy(block_mass(capture, number, shape)).to(device) for number in numbers])
-    mass = torch.where(visible, mass * rows, -1)
+    # [heads of all layers, q_blocks, kv_blocks]: summed over rows, below all others where nothing is visible.
+    worth = torch.cat(
+        [
+            torch.from_numpy(block_mass(capture, number, shape)).to(device) * rows
+            if gradients is None
+            else tile_importance(capture, gradients, number, shape)
+            for number in numbers
+        ]
+    )
+    if mean := share("by_distance", by_distance, " of a tile's worth", 0.5):
+        worth = (1 - mean) * worth + mean * mean_by_distance(worth, tiling, kept)
+    worth = torch.where(visible, worth, -1)
     at_least = (visible.sum(1) * share("row_floor", row_floor) * density + 1e-9).floor().long()
-    mask = _floors(mass, kept, at_least, int(share("head_floor", head_floor) * allowed / sum(heads)))
+    mask = _floors(worth, kept, at_least, int(share("head_floor", head_floor) * allowed / sum(heads)))
     left = allowed - int(mask.sum())
     if left < 0:
         raise StudioError(
             f"a block density of {density:g} pays for {allowed:,} of the {total:,} tiles, but the floors and the "
             f"protected tiles take {allowed - left:,}: ask for more, lower row_floor and head_floor, or protect fewer"
         )
-    free = torch.where(mask, -1, mass).flatten()
+    free = torch.where(mask, -1, worth).flatten()
     mask.view(-1)[free.topk(left).indices] = True
     patterns = {
         number: to_pattern(part, shape, causal=capture.causal)
@@ -85,7 +103,7 @@ def fit_blocks(
     pattern, everything = by_layer(patterns), range(len(capture.tokens))
     return Fitted(
         pattern=pattern,
-        method="blocks",
+        method="diagonals" if by_distance == 1 else "blocks",
         block=shape,
         requested=float(density),
         tiles=int(mask.sum()),
@@ -100,16 +118,16 @@ def fit_blocks(
     )
 
 
-def _floors(mass: Tensor, kept: Tensor, at_least: Tensor, per_head: int) -> Tensor:
-    """Protected tiles and what each row and head gets at least, bool as `mass`."""
-    order = torch.sort(torch.where(kept, torch.inf, mass), dim=-1, descending=True, stable=True).indices
+def _floors(worth: Tensor, kept: Tensor, at_least: Tensor, per_head: int) -> Tensor:
+    """Protected tiles and what each row and head gets at least, bool as `worth`."""
+    order = torch.sort(torch.where(kept, torch.inf, worth), dim=-1, descending=True, stable=True).indices
     places = torch.arange(order.shape[-1], device=order.device).expand_as(order)
     rank = torch.empty_like(order).scatter_(-1, order, places)
-    mask = (rank < torch.maximum(at_least, kept.sum(1))[:, None]) & (mass >= 0)
+    mask = (rank < torch.maximum(at_least, kept.sum(1))[:, None]) & (worth >= 0)
     for head, one in enumerate(mask):  # a view: what is set in it is set in the mask
         missing = per_head - int(one.sum())
         if missing > 0:
-            best = torch.where(one, -1, mass[head]).flatten().topk(missing).indices
+            best = torch.where(one, -1, worth[head]).flatten().topk(missing).indices
             one.view(-1)[best] = True
     return mask
 

@@ -20,6 +20,8 @@ from ..problem import Problem, block_shape, whole
 from .allocate import Option, allocate
 from .families import family_members
 from .fitted import Fitted, budget, by_layer, measured, share
+from .loss_gradients import LossGradients
+from .predicted_loss import predicted_loss
 from .tiling import Tiling
 from .to_pattern import by_head
 
@@ -34,8 +36,11 @@ def fit_family(
     head_floor: float = 0.25,
     layers: Sequence[int] | None = None,
     held_out: Capture | None = None,
+    gradients: LossGradients | None = None,
 ) -> Fitted:
     """For each head the member of a family, so that mean mass recall is highest at a shared block density.
+
+    With `gradients` it is the sum of the heads' predicted losses that is lowest, instead.
 
     Members are tried as they are and their recall is measured row by row, so a partial tile counts as
     the pairs it keeps and costs a whole tile. Rows have the floor that a family gives them: none of the
@@ -51,9 +56,11 @@ def fit_family(
         head_floor: each head gets at least this share of the mean budget, where it has so large a member.
         layers: layers of the capture, by default all.
         held_out: another text read by the same model, measured as held out instead of the later rows.
+        gradients: of the loss on the capture's text, from `loss_gradients`: members go by `predicted_loss`.
 
-    Raises StudioError for a name that is no family, and where the cheapest members cost more than the
-    budget. Takes a pass over the capture for every member, once for all densities.
+    Raises StudioError for a name that is no family, where the cheapest members cost more than the budget, and
+    for gradients with `fit_rows` or of another text. Takes a pass over the capture for every member, once for
+    all densities.
 
     >>> from pattern_studio.capture import bundled
     >>> found = fit_family("local_window", bundled(), 0.25, (64, 64), layers=[20])
@@ -66,7 +73,9 @@ def fit_family(
     heads = [capture.layers[number].heads for number in numbers]
     allowed, total = budget(density, Tiling(tokens, tokens, shape, None, capture.causal), sum(heads))
     known = tokens if fit_rows is None else whole("fit_rows", fit_rows, 1, tokens)
-    members, options = _candidates(names, capture, known, tuple(numbers), shape)
+    if gradients is not None and fit_rows is not None:
+        raise StudioError("gradients are of the loss on the whole text; leave fit_rows out and pass held_out instead")
+    members, options = _candidates(names, capture, known, tuple(numbers), shape, gradients)
     taken = allocate(options, allowed, int(share("head_floor", head_floor) * allowed / sum(heads)))
     costs = [options[n][at].cost for n, at in enumerate(taken)]
     cuts = np.cumsum([0, *heads]).tolist()
@@ -89,20 +98,27 @@ def fit_family(
 
 @lru_cache(maxsize=8)  # the same members serve every density
 def _candidates(
-    names: tuple[str, ...], capture: Capture, known: int, numbers: tuple[int, ...], block: tuple[int, int]
+    names: tuple[str, ...],
+    capture: Capture,
+    known: int,
+    numbers: tuple[int, ...],
+    block: tuple[int, int],
+    gradients: LossGradients | None,
 ) -> tuple[list[list[Pattern]], list[list[Option]]]:
-    """Each head's members, all layers after one another, with their tiles and their recall on the known rows."""
+    """Each head's members, all layers after one another, with their tiles and what they are worth on the known rows."""
     problem, seen = Problem(len(capture.tokens)), _first(capture, known)
     frame = PRIMITIVES["causal" if capture.causal else "dense"]
     cost = cache(lambda pattern: lower(frame & pattern, problem, block=block).tiles())
     members, options = [], []
     for number in numbers:
         mine = family_members(names, seen, number, block, problem)
-        recall = _recalls(mine, seen, number, block)
+        worth = (
+            _recalls(mine, seen, number, block) if gradients is None else _saved(mine, seen, gradients, number, block)
+        )
         members += mine
         options += [
             [Option(cost(pattern), float(value)) for pattern, value in zip(each, values, strict=True)]
-            for each, values in zip(mine, recall, strict=True)
+            for each, values in zip(mine, worth, strict=True)
         ]
     return members, options
 
@@ -127,6 +143,17 @@ def _recalls(members: list[list[Pattern]], capture: Capture, layer: int, block: 
     return np.stack(
         [row_recall(by_head(list(each)), capture, layer, block).mean(1) for each in zip(*members, strict=True)], 1
     )
+
+
+def _saved(
+    members: list[list[Pattern]], capture: Capture, gradients: LossGradients, layer: int, block: tuple[int, int]
+) -> NDArray[np.float64]:
+    """How much less loss than its worst member each head's members are predicted to cost, in nats, [heads, members]."""
+    lost = np.stack(
+        [predicted_loss(by_head(list(each)), capture, gradients, layer, block) for each in zip(*members, strict=True)],
+        1,
+    )
+    return lost.max(1, keepdims=True) - lost
 
 
 def _held_out(pattern, capture, held_out, numbers, block, later):

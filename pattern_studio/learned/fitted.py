@@ -99,10 +99,10 @@ def budget(density: object, tiling: Tiling, heads: int) -> tuple[int, int]:
     return math.floor(total * (density + 1e-9)), total
 
 
-def share(name: str, value: object) -> float:
+def share(name: str, value: object, of: str = " of the mean budget", usual: float = 0.25) -> float:
     """A share from 0 to 1, or a StudioError."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
-        raise StudioError(f"{name} is a share of the mean budget from 0 to 1, got {value!r}; 0.25 is usual")
+        raise StudioError(f"{name} is a share{of} from 0 to 1, got {value!r}; {usual} is usual")
     return float(value)
 
 

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 import pattern_studio as ps
-from pattern_studio.learned import fit_family
+from pattern_studio.learned import fit_family, predicted_loss
 from pattern_studio.learned.families import family_members
 from pattern_studio.metrics import row_recall
 from tests.learned.test_fit_blocks import kinds, part
+from tests.learned.test_tile_importance import drawn
 from tests.metrics.captures import capture_of, weighted
 
 TEXT = part(range(0, 192))
@@ -58,7 +59,21 @@ def test_a_full_capture_has_windows_on_both_sides():
     assert found.tiles <= found.tiles_allowed == 16
 
 
+def test_by_loss_the_heads_that_it_minds_have_wide_windows():
+    gradients = drawn(TEXT, 2)
+    gradients.layers[20][:, :5] = 0
+    found = fit_family("local_window", TEXT, 0.31, (16, 8), head_floor=0, gradients=gradients)
+    assert 0.9 * found.tiles_allowed < found.tiles <= found.tiles_allowed
+    assert max(found.density[20][:5]) < min(found.density[20][5:] + found.density[7])
+    alike = ps.generators.local_window(0.31, ps.Problem(192), (16, 8), sinks=4).pattern
+    lost = [sum(predicted_loss(p, TEXT, gradients, n, (16, 8)).sum() for n in (7, 20)) for p in (found.pattern, alike)]
+    assert lost[0] < lost[1]
+    assert fit_family("local_window", TEXT, 0.31, (16, 8), head_floor=0).pattern != found.pattern
+
+
 def test_errors():
+    with pytest.raises(ps.StudioError, match="gradients are of the loss on the whole text; leave fit_rows out"):
+        fit_family("local_window", TEXT, 0.5, 32, fit_rows=96, gradients=drawn(TEXT, 1))
     with pytest.raises(
         ps.StudioError, match=r"expected a family among local_window, .*, got 'column'; did you mean 'columns'"
     ):

@@ -1,0 +1,118 @@
+"""loss_gradients: how a model's loss on a text changes with each head's attention output, by one pass back.
+
+Source: the empirical Fisher information, as in Michel et al. (arXiv:1905.10650) and Molchanov et al.
+(arXiv:1906.10771), who prune heads and channels by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from ..capture import Capture
+from ..errors import StudioError
+from ..metrics.loss import LOGITS, output_layer
+from ..problem import whole
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+
+@dataclass(frozen=True, eq=False)
+class LossGradients:
+    """By layer, the gradients of a text's summed loss by the attention outputs, [draws, heads, tokens, head_dim].
+
+    In nats for a unit of the output. A draw is a set of next tokens: the text's own first, then the model's.
+    """
+
+    layers: Mapping[int, Tensor]
+
+    def of(self, capture: Capture, layer: int) -> Tensor:
+        """A layer's gradients; a StudioError where there are none, or not those of the capture's text and model."""
+        if layer not in self.layers:
+            raise StudioError(
+                f"expected gradients of layer {layer}, got those of {sorted(self.layers)}; take them of the model "
+                "that was recorded"
+            )
+        shape, found = list(capture.layers[layer].q.shape), self.layers[layer]
+        if found.dim() != 4 or not len(found) or list(found.shape[1:]) != shape:
+            raise StudioError(
+                f"expected gradients [draws, {', '.join(map(str, shape))}] in layer {layer}, as its queries, got "
+                f"{list(found.shape)}; take them of the model and text that were recorded"
+            )
+        return found
+
+
+def loss_gradients(model: PreTrainedModel, ids: Sequence[int], *, samples: int = 2, seed: int = 0) -> LossGradients:
+    """Gradients of the summed next-token loss by each layer's attention outputs, dense, on the model's device.
+
+    The first is that of the text's own next tokens. `samples` more are of next tokens drawn from what the
+    model predicts, one set each: their squares are the Fisher information, the second order of the loss, which
+    the text's own tokens alone show with more noise.
+
+    Args:
+        model: a causal language model of transformers in eval mode; its parameters get no gradient.
+        ids: the text's token ids.
+        samples: sets of drawn tokens, from 0 up; each is one more pass back.
+        seed: of the draws, which touch no global generator.
+
+    Returns:
+        float32, 1 + samples draws, of every layer. Memory: what one pass keeps for the way back, and these.
+
+    Raises:
+        StudioError: fewer than two tokens, a model in training mode or without a plain language-model head,
+            attention layers that do not know their number, or a count that is none.
+
+    >>> from transformers import LlamaConfig, LlamaForCausalLM
+    >>> size = dict(hidden_size=8, intermediate_size=8, num_attention_heads=2, num_key_value_heads=1)
+    >>> model = LlamaForCausalLM(LlamaConfig(vocab_size=9, num_hidden_layers=2, **size)).eval()
+    >>> found = loss_gradients(model, range(8), samples=1)
+    >>> list(found.layers), found.layers[1].shape
+    ([0, 1], torch.Size([2, 2, 8, 4]))
+    """
+    samples = whole("samples", samples, 0)
+    if len(ids) < 2:
+        raise StudioError(f"expected at least 2 tokens, as the first has no loss, got {len(ids)}; take a longer text")
+    if model.training:
+        raise StudioError("expected a model in eval mode, got one in training mode; call model.eval()")
+    from .attention_outputs import attention_outputs  # needs transformers
+
+    head, tokens = output_layer(model), torch.tensor([list(ids)], device=model.device)
+    frozen = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
+    try:
+        for parameter, _ in frozen:
+            parameter.requires_grad_(False)
+        with torch.enable_grad(), attention_outputs(model) as outputs:
+            # What the layers read is a leaf of its own, so that the way back goes through all of them.
+            embedded = model.get_input_embeddings()(tokens).detach().requires_grad_()
+            hidden = model.base_model(inputs_embeds=embedded, use_cache=False).last_hidden_state
+        sets = _by_hidden(head, hidden.detach()[0], tokens[0], samples, seed)
+        numbers = sorted(outputs)
+        found = [
+            torch.autograd.grad(hidden, [outputs[n] for n in numbers], one[None], retain_graph=at < samples)
+            for at, one in enumerate(sets)
+        ]
+    finally:
+        for parameter, before in frozen:
+            parameter.requires_grad_(before)
+    return LossGradients({n: torch.stack([one[at][0].float() for one in found]) for at, n in enumerate(numbers)})
+
+
+def _by_hidden(head: nn.Module, hidden: Tensor, tokens: Tensor, samples: int, seed: int) -> list[Tensor]:
+    """The gradients by the last hidden states [tokens, width], logits a few rows at a time."""
+    generator = torch.Generator(hidden.device).manual_seed(seed)
+    sets = [torch.zeros_like(hidden) for _ in range(samples + 1)]
+    for first in range(0, len(tokens) - 1, LOGITS):
+        stop = min(first + LOGITS, len(tokens) - 1)
+        with torch.enable_grad():
+            rows = hidden[first:stop].clone().requires_grad_()
+            chance = head(rows).float().log_softmax(-1)
+        drawn = torch.multinomial(chance.detach().exp(), max(samples, 1), True, generator=generator).T[:samples]
+        for at, targets in enumerate([tokens[first + 1 : stop + 1], *drawn]):
+            loss = -chance.gather(1, targets[:, None]).sum()
+            sets[at][first:stop] = torch.autograd.grad(loss, rows, retain_graph=at < samples)[0]
+    return sets
