@@ -12,6 +12,10 @@ repeatable. Sums of 64 x 64 keep the registers of both consumers under their lim
 
 The sums stand in the order of the registers that hold them (`in_register_order`): 4 neighbouring numbers a thread,
 512 bytes a warp. So they pass shared memory without bank conflicts on their way to the copy engine.
+
+Between two entries of the table nothing is multiplied, so what comes next is on its way early: the next K has a buffer
+of its own, and V's is free at the last product, since dV leaves through a consumer's buffers of dS' and dK through the
+one of dQ.
 """
 
 # ruff: noqa: N803 - upper-case arguments are compile-time constants, as is the custom in Triton
@@ -28,27 +32,37 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from .boxes import first_row, load_own, steps_of
+from .boxes import first_row, steps_of
 from .claims import claim, new_post, post, posted
 from .gluon_api import box_add, box_load, thread_barrier, view
 from .masks import allowed_pairs, mask_ahead
 from .outputs import clear, leave, raise_flag
-from .ring import meet, next_slot
+from .ring import await_turn, meet, next_slot, pass_turn
 
 POSTED: gl.constexpr = gl.constexpr(5)  # numbers: batch, key head, first key, scratch or -1, entry
 
 
 @gluon.jit
+def _load_own(box, ring, full, free, batch, head, first, slot, phase, D: gl.constexpr):
+    """Send the 128 rows from `first` on of a matrix to buffer `slot` of its ring, 64 for either consumer."""
+    mbarrier.wait(free.index(slot), phase ^ 1)
+    mbarrier.expect(full.index(slot), 2 * 64 * D * 2)
+    for g in gl.static_range(2):
+        box_load(box, [batch, head, first + g * 64, 0], full.index(slot), ring.index(slot * 2 + g))
+
+
+@gluon.jit
 def _produce(boxes, rings, numbers, bars, posts, masked_units, full_units, lse2, delta, items, counts, counter, q_len,
-             kv_heads, kv_ratio, BUFFERS: gl.constexpr, SLOTS: gl.constexpr, N: gl.constexpr, GRANULE: gl.constexpr,
+             kv_heads, kv_ratio, K_BUFFERS: gl.constexpr, SLOTS: gl.constexpr, N: gl.constexpr, GRANULE: gl.constexpr,
              STEPS: gl.constexpr, D: gl.constexpr):  # fmt: skip
     k_box, v_box, q_box, do_box = boxes
     k_ring, v_ring, q_ring, do_ring = rings
     lse_ring, delta_ring = numbers
-    own_full, own_free, x_full, x_free, y_full, y_free = bars
+    k_full, k_free, v_full, v_free, x_full, x_free, y_full, y_free = bars
     L: gl.constexpr = gl.BlockedLayout([N // 32], [32], [1], [0])
-    own_slot = 0
-    own_phase = 0
+    k_slot = 0
+    k_phase = 0
+    v_phase = 0
     slot = 0
     phase = 0
     post_phase = 0
@@ -61,8 +75,8 @@ def _produce(boxes, rings, numbers, bars, posts, masked_units, full_units, lse2,
         kv_head = gl.load(item + 1)
         first = gl.load(item + 2)
         post_phase = post(posts, post_phase, (batch, kv_head, first, gl.load(item + 3), turn))
-        load_own((k_box, v_box), (k_ring, v_ring), own_full, own_free, batch, kv_head, first, own_slot, own_phase, D)
-        own_slot, own_phase = next_slot(own_slot, own_phase, BUFFERS)
+        _load_own(k_box, k_ring, k_full, k_free, batch, kv_head, first, k_slot, k_phase, D)
+        k_slot, k_phase = next_slot(k_slot, k_phase, K_BUFFERS)
         for member in range(0, kv_ratio):
             tiles = item + 4 + member * 4
             masked_begin, masked, full_begin, full = steps_of(tiles, STEPS)
@@ -91,6 +105,9 @@ def _produce(boxes, rings, numbers, bars, posts, masked_units, full_units, lse2,
                 slot, phase = next_slot(slot, phase, SLOTS)
                 if following < 0:
                     following = claim(counter, turn, True)  # while the consumers have something to do
+                    # Behind the first tile, for which there is a slot before the entry before this one is over.
+                    _load_own(v_box, v_ring, v_full, v_free, batch, kv_head, first, 0, v_phase, D)
+                    v_phase = v_phase ^ 1
         turn = following
     post(posts, post_phase, (-1,))
 
@@ -110,29 +127,29 @@ def _weights(s, ahead, numbers, slot, half, walked, step, first, q_len, scale, M
 
 
 @gluon.jit
-def _in_register_order(x):
-    """A part [64, 64] of the sums, in the layout of a product, as [128, 32]: what memory holds, in its order.
+def _in_register_order(x, D: gl.constexpr):
+    """Sums [64, D], in the layout of a product, as [2 * D, 32]: what memory holds, in its order.
 
-    Of the bits of a product's row and column a thread of a warpgroup has [warp, -, lane // 4] and [-, -, lane % 4, -]:
-    the row's free bit comes first, then two bits of the column, the thread, and last two bits of the column.
+    Of the bits of a product's row and column a thread of a warpgroup has [warp, -, lane // 4] and [-, -, -, lane % 4,
+    -]: of 64 columns after 64 the row's free bit comes first, then two bits of the column, the thread, and last two
+    bits of the column.
     """
-    x = gl.reshape(x, [4, 2, 8, 4, 2, 4, 2])
-    return gl.reshape(gl.permute(x, [1, 3, 0, 2, 5, 4, 6]), [128, 32])
+    x = gl.reshape(x, [4, 2, 8, D // 64, 4, 2, 4, 2])
+    return gl.reshape(gl.permute(x, [3, 1, 4, 0, 2, 6, 5, 7]), [2 * D, 32])
 
 
 @gluon.jit
 def _fold(own, other, bars, extra, slot, phase, parity, dk, dv, walked, units, step, head_rows, first,
           q_len, scale, GROUP: gl.constexpr, MASKED: gl.constexpr, SLOTS: gl.constexpr,
           N: gl.constexpr, D: gl.constexpr, GRANULE: gl.constexpr, BLOCK_Q: gl.constexpr, BLOCK_K: gl.constexpr,
-          HAS_BITS: gl.constexpr, S: gl.constexpr, A: gl.constexpr):  # fmt: skip
+          HAS_BITS: gl.constexpr, S: gl.constexpr, O: gl.constexpr, A: gl.constexpr):  # fmt: skip
     """Add one tile of queries to dK (without the scale) and dV, [64, D] each, and to dQ in global memory."""
-    k_left, v_left, k_panels, mine = own
+    k_left, v_left, k_ring, mine = own
     q_ring, do_ring, lse_ring, delta_ring = other
     x_full, x_free, y_full, y_free = bars
-    ds_ring, stage, sum_box = extra
+    ds_ring, stage, stage_box, sum_box = extra
     half: gl.constexpr = ds_ring.dtype
-    PANELS: gl.constexpr = D // 64  # a row is PANELS times 128 bytes of swizzled memory
-    HALVES: gl.constexpr = N // 64  # 64 queries each; HALVES * PANELS is 2: one 64 x 64 part of dQ a consumer
+    HALVES: gl.constexpr = N // 64  # 64 queries each
     zero = gl.zeros([64, 64], gl.float32, S)
     base = slot * HALVES
     row = first_row(units, step, N, GRANULE)
@@ -156,7 +173,7 @@ def _fold(own, other, bars, extra, slot, phase, parity, dk, dv, walked, units, s
     if MASKED:
         ds = gl.where(p == 0, 0.0, ds)
     ds = ds.to(half)
-    ds_ring.index((parity * 2 + GROUP) * HALVES).store(ds)
+    ds_ring.index((GROUP * 2 + parity) * HALVES).store(ds)
     ds_half = gl.convert_layout(ds, A)
     if HALVES == 2:
         dk = warpgroup_mma(ds_half, q_ring.index(base), dk, is_async=True)
@@ -173,77 +190,79 @@ def _fold(own, other, bars, extra, slot, phase, parity, dk, dv, walked, units, s
         if MASKED:
             ds = gl.where(p == 0, 0.0, ds)
         ds = ds.to(half)
-        ds_ring.index((parity * 2 + GROUP) * HALVES + 1).store(ds)
+        ds_ring.index((GROUP * 2 + parity) * HALVES + 1).store(ds)
         ds_last = gl.convert_layout(ds, A)
     else:
         ds_last = ds_half
     fence_async_shared()
-    # Past this point both consumers' dS is written, and both are done with the last tile but one: its buffer
-    # may be written again.
-    meet()
-    dq = gl.zeros([64, 64], gl.float32, S)
-    for g in gl.static_range(2):
-        left = ds_ring.index((parity * 2 + g) * HALVES + GROUP % HALVES).permute([1, 0])
-        right = k_panels.index((mine + g) * PANELS + GROUP % PANELS)
-        dq = warpgroup_mma(left, right, dq, use_acc=g > 0, is_async=True)
-    # dK comes last: while it is multiplied dQ leaves the registers.
+    # The consumers take turns at dQ, so one multiplies while the other computes exponentials. Who passes the turn has
+    # written its dS', read all of the tile before, whose buffers of dS' are written next, and left the one of dQ.
+    if parity != GROUP:
+        tma.store_wait(0)
+        pass_turn(GROUP, True)
     dk = warpgroup_mma(ds_last, q_ring.index(base + HALVES - 1), dk, is_async=True)
     if HALVES == 2:
-        dv, dq, p_half, p_more = warpgroup_mma_wait(1, deps=[dv, dq, p_half, p_more])  # dK
+        dk, dv, p_half, p_more, ds_last = warpgroup_mma_wait(0, deps=[dk, dv, p_half, p_more, ds_last])
     else:
-        dv, dq, p_half = warpgroup_mma_wait(1, deps=[dv, dq, p_half])  # dK
-    mbarrier.arrive(y_free.index(slot))
-    part = ((head_rows + row) // 64 + GROUP % HALVES) * PANELS + GROUP % PANELS
-    tma.store_wait(0)
-    stage.index(GROUP).store(_in_register_order(dq))
-    fence_async_shared()
-    box_add(sum_box, [part * 128, 0], stage.index(GROUP))
-    dk, ds_last = warpgroup_mma_wait(0, deps=[dk, ds_last])
+        dk, dv, p_half, ds_last = warpgroup_mma_wait(0, deps=[dk, dv, p_half, ds_last])
     mbarrier.arrive(x_free.index(slot))
+    mbarrier.arrive(y_free.index(slot))
+    if parity == GROUP:
+        await_turn(GROUP, True)
+        for h in gl.static_range(HALVES):
+            dq = gl.zeros([64, D], gl.float32, O)
+            for g in gl.static_range(2):
+                left = ds_ring.index((g * 2 + parity) * HALVES + h).permute([1, 0])
+                dq = warpgroup_mma(left, k_ring.index(mine + g), dq, use_acc=g > 0, is_async=True)
+            dq = warpgroup_mma_wait(0, deps=[dq])
+            stage.index(h).store(_in_register_order(dq, D))
+        fence_async_shared()
+        box_add(sum_box, [(head_rows + row) // 64 * (2 * D), 0], stage_box)
     return dk, dv
 
 
 @gluon.jit
 def _consume(
-    common, V_IN_REGISTERS: gl.constexpr, GROUP: gl.constexpr, BUFFERS: gl.constexpr,
+    common, V_IN_REGISTERS: gl.constexpr, GROUP: gl.constexpr, K_BUFFERS: gl.constexpr,
     SLOTS: gl.constexpr, N: gl.constexpr, GRANULE: gl.constexpr, STEPS: gl.constexpr, D: gl.constexpr,
     BLOCK_Q: gl.constexpr, BLOCK_K: gl.constexpr, HAS_BITS: gl.constexpr, MASKED: gl.constexpr, SPLIT: gl.constexpr,
 ):  # fmt: skip
-    (out_boxes, rings, numbers, own_boxed, bars, posts, extra, k_panels, walked, full_units, results, items, counts,
+    (out_boxes, rings, numbers, leaving, bars, posts, extra, walked, full_units, results, items, counts,
      scale2, scale, kv_len, q_len, kv_heads, kv_ratio, flag) = common  # fmt: skip
     k_box, v_box = out_boxes
     k_ring, v_ring, q_ring, do_ring = rings
     lse_ring, delta_ring = numbers
     other = (q_ring, do_ring, lse_ring, delta_ring)
-    k_boxed, v_boxed = own_boxed
-    own_full, own_free, x_full, x_free, y_full, y_free = bars
+    dk_ring, dk_boxed, dv_ring, dv_boxed = leaving
+    k_full, k_free, v_full, v_free, x_full, x_free, y_full, y_free = bars
     streamed = (x_full, x_free, y_full, y_free)
     dk_out, dv_out, k_parts, v_parts = results
     masked_units = walked[0]
     S: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 64, 16])
     O: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, D, 16])  # noqa: E741
     A: gl.constexpr = gl.DotOperandLayout(0, O, 2)
-    begun = 0
-    own_slot = 0
-    own_phase = 0
+    k_slot = 0
+    k_phase = 0
+    v_phase = 0
     slot = 0
     phase = 0
     parity = 0
-    last = 0
     entry, post_phase = posted(posts, 0, POSTED, 4)
     while entry[0] >= 0:
         batch, kv_head, first, scratch, turn = entry
         item = items + turn * (4 + 4 * kv_ratio)
         first = first + GROUP * 64
-        mine = own_slot * 2 + GROUP
-        tma.store_wait(0)
-        mbarrier.arrive(own_free.index(last), pred=begun > 0)  # the previous gradients have left their buffers
-        # Both halves of K are read for dQ.
-        mbarrier.wait(own_full.index(own_slot * 2), own_phase)
-        mbarrier.wait(own_full.index(own_slot * 2 + 1), own_phase)
+        tma.store_wait(0)  # the previous gradients have left the buffers of dS' and dQ
+        mbarrier.wait(k_full.index(k_slot), k_phase)
+        mbarrier.wait(v_full.index(0), v_phase)
         K: gl.constexpr = gl.DotOperandLayout(0, S, 2)
-        v_left = v_ring.index(mine).load(K) if V_IN_REGISTERS else v_ring.index(mine)
-        own = (k_ring.index(mine), v_left, k_panels, own_slot * 2)
+        if V_IN_REGISTERS:
+            v_left = v_ring.index(GROUP).load(K)
+            thread_barrier()
+            mbarrier.arrive(v_free.index(0))
+        else:
+            v_left = v_ring.index(GROUP)
+        own = (k_ring.index(k_slot * 2 + GROUP), v_left, k_ring, k_slot * 2)
         dk = gl.zeros([64, D], gl.float32, O)
         dv = gl.zeros([64, D], gl.float32, O)
         for member in range(0, kv_ratio):
@@ -256,26 +275,30 @@ def _consume(
                     dk, dv = _fold(
                         own, other, streamed, extra, slot, phase, parity, dk, dv, walked,
                         masked_units, masked_begin + j, head_rows, first, q_len, scale2, GROUP, True, SLOTS, N,
-                        D, GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS, S, A)  # fmt: skip
+                        D, GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS, S, O, A)  # fmt: skip
                     slot, phase = next_slot(slot, phase, SLOTS)
                     parity = parity ^ 1
             for j in range(0, full):
                 dk, dv = _fold(
                     own, other, streamed, extra, slot, phase, parity, dk, dv, walked, full_units,
                     full_begin + j, head_rows, first, q_len, scale2, GROUP, False, SLOTS, N, D, GRANULE,
-                    BLOCK_Q, BLOCK_K, HAS_BITS, S, A)  # fmt: skip
+                    BLOCK_Q, BLOCK_K, HAS_BITS, S, O, A)  # fmt: skip
                 slot, phase = next_slot(slot, phase, SLOTS)
                 parity = parity ^ 1
-        begun = 1
-        last = mine
-        own_slot, own_phase = next_slot(own_slot, own_phase, BUFFERS)
-        # dK leaves through the buffer of K, which the other consumer may still multiply.
-        meet()
+        meet()  # past this point both consumers have read both halves of K, and all of dS'
+        mbarrier.arrive(k_free.index(k_slot))
+        if not V_IN_REGISTERS:
+            mbarrier.arrive(v_free.index(0))
+        k_slot, k_phase = next_slot(k_slot, k_phase, K_BUFFERS)
+        v_phase = v_phase ^ 1
         raise_flag(flag, dk, first, kv_len, O)
         raise_flag(flag, dv, first, kv_len, O)
-        leave(dk * scale, k_ring, mine, k_box, k_boxed, k_parts, batch, kv_head, first, scratch, kv_len, GROUP,
+        leave(dv, dv_ring, GROUP * (N // 32 * 64 // D), v_box, dv_boxed, v_parts, batch, kv_head, first, scratch, kv_len, GROUP,
               D, SPLIT, O)  # fmt: skip
-        leave(dv, v_ring, mine, v_box, v_boxed, v_parts, batch, kv_head, first, scratch, kv_len, GROUP, D, SPLIT, O)
+        tma.store_wait(1)  # the last dQ has left its buffer, whoever's it was; dV may take its time
+        meet()
+        leave(dk * scale, dk_ring, GROUP * (128 // D), k_box, dk_boxed, k_parts, batch, kv_head, first, scratch, kv_len,
+              GROUP, D, SPLIT, O)  # fmt: skip
         entry, post_phase = posted(posts, post_phase, POSTED, 4)
     tma.store_wait(0)
 
@@ -294,7 +317,7 @@ def backward_adding(
     kv_heads, kv_ratio,
     D: gl.constexpr, N: gl.constexpr, GRANULE: gl.constexpr, STEPS: gl.constexpr, BLOCK_Q: gl.constexpr,
     BLOCK_K: gl.constexpr, HAS_BITS: gl.constexpr, MASKED: gl.constexpr, SPLIT: gl.constexpr,
-    BUFFERS: gl.constexpr, SLOTS: gl.constexpr, V_IN_REGISTERS: gl.constexpr,
+    K_BUFFERS: gl.constexpr, SLOTS: gl.constexpr, V_IN_REGISTERS: gl.constexpr,
     CONSUMER_REGISTERS: gl.constexpr, PRODUCER_REGISTERS: gl.constexpr,
 ):  # fmt: skip
     """dK and dV of every key, and dQ without the scale added to the float32 [parts * 128, 32] of `sum_box`.
@@ -304,53 +327,62 @@ def backward_adding(
     """
     half: gl.constexpr = k_box.dtype
     flat: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
-    k_ring = gl.allocate_shared_memory(half, [BUFFERS * 2, 64, D], flat)
-    v_ring = gl.allocate_shared_memory(half, [BUFFERS * 2, 64, D], flat)
+    k_ring = gl.allocate_shared_memory(half, [K_BUFFERS * 2, 64, D], flat)
+    v_ring = gl.allocate_shared_memory(half, [2, 64, D], flat)
     q_ring = gl.allocate_shared_memory(half, [SLOTS * (N // 64), 64, D], flat)
     do_ring = gl.allocate_shared_memory(half, [SLOTS * (N // 64), 64, D], flat)
     ds_ring = gl.allocate_shared_memory(half, [4 * (N // 64), 64, 64], flat)
     line: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
     lse_ring = gl.allocate_shared_memory(gl.float32, [SLOTS * (N // 64), 64], line)
     delta_ring = gl.allocate_shared_memory(gl.float32, [SLOTS * (N // 64), 64], line)
-    stage = gl.allocate_shared_memory(gl.float32, [2, 128, 32], sum_box.layout)
+    stage = gl.allocate_shared_memory(gl.float32, [N // 64, 2 * D, 32], sum_box.layout)
     lse_tiles = view(lse_ring, [SLOTS, N], line)  # as the producer sees them
     delta_tiles = view(delta_ring, [SLOTS, N], line)
-    k_boxed = view(k_ring, [BUFFERS * 2, 1, 1, 64, D], k_box.layout)
-    v_boxed = view(v_ring, [BUFFERS * 2, 1, 1, 64, D], v_box.layout)
+    k_boxed = view(k_ring, [K_BUFFERS * 2, 1, 1, 64, D], k_box.layout)
+    v_boxed = view(v_ring, [2, 1, 1, 64, D], v_box.layout)
     q_boxed = view(q_ring, [SLOTS, 1, 1, N, D], q_box.layout)
     do_boxed = view(do_ring, [SLOTS, 1, 1, N, D], do_box.layout)
-    k_panels = view(k_ring, [BUFFERS * 2 * (D // 64), 64, 64], flat)
+    # What dK and dV leave through: a consumer's buffer of dQ, and its buffers of dS', which follow one another.
+    WIDE: gl.constexpr = 4 * (N // 64) // (D // 64)
+    dk_ring = view(stage, [256 // D, 64, D], flat, half)
+    dv_ring = view(ds_ring, [WIDE, 64, D], flat)
+    dk_boxed = view(stage, [256 // D, 1, 1, 64, D], dk_box.layout, half)
+    dv_boxed = view(ds_ring, [WIDE, 1, 1, 64, D], dv_box.layout)
     b: gl.constexpr = mbarrier.MBarrierLayout()
-    own_full = gl.allocate_shared_memory(gl.int64, [BUFFERS * 2, 1], b)
-    own_free = gl.allocate_shared_memory(gl.int64, [BUFFERS * 2, 1], b)
+    k_full = gl.allocate_shared_memory(gl.int64, [K_BUFFERS, 1], b)
+    k_free = gl.allocate_shared_memory(gl.int64, [K_BUFFERS, 1], b)
+    v_full = gl.allocate_shared_memory(gl.int64, [1, 1], b)
+    v_free = gl.allocate_shared_memory(gl.int64, [1, 1], b)
     x_full = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], b)
     x_free = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], b)
     y_full = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], b)
     y_free = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], b)
-    for i in gl.static_range(BUFFERS * 2):
-        mbarrier.init(own_full.index(i), count=1)
-        mbarrier.init(own_free.index(i), count=1)
+    for i in gl.static_range(K_BUFFERS):
+        mbarrier.init(k_full.index(i), count=1)
+        mbarrier.init(k_free.index(i), count=2)  # both consumers
+    mbarrier.init(v_full.index(0), count=1)
+    mbarrier.init(v_free.index(0), count=2)
     for i in gl.static_range(SLOTS):
         mbarrier.init(x_full.index(i), count=2)  # the box and the numbers beside it
         mbarrier.init(x_free.index(i), count=2)  # both consumers
         mbarrier.init(y_full.index(i), count=2)
         mbarrier.init(y_free.index(i), count=2)
-    bars = (own_full, own_free, x_full, x_free, y_full, y_free)
-    extra = (ds_ring, stage, sum_box)
+    bars = (k_full, k_free, v_full, v_free, x_full, x_free, y_full, y_free)
+    extra = (ds_ring, stage, view(stage, [256, 32], sum_box.layout), sum_box)
     posts = new_post(POSTED, 2)
-    common = ((dk_box, dv_box), (k_ring, v_ring, q_ring, do_ring), (lse_ring, delta_ring), (k_boxed, v_boxed), bars,
-              posts, extra, k_panels, (masked_units, low, high, bits, masks), full_units,
+    common = ((dk_box, dv_box), (k_ring, v_ring, q_ring, do_ring), (lse_ring, delta_ring), (dk_ring, dk_boxed, dv_ring, dv_boxed), bars,
+              posts, extra, (masked_units, low, high, bits, masks), full_units,
               (dk_out, dv_out, k_parts, v_parts), items, counts, scale2, scale, kv_len, q_len, kv_heads, kv_ratio,
               flag)  # fmt: skip
     gl.warp_specialize(
         [
-            (_consume, (common, V_IN_REGISTERS, 0, BUFFERS, SLOTS, N, GRANULE, STEPS, D, BLOCK_Q, BLOCK_K,
+            (_consume, (common, V_IN_REGISTERS, 0, K_BUFFERS, SLOTS, N, GRANULE, STEPS, D, BLOCK_Q, BLOCK_K,
                         HAS_BITS, MASKED, SPLIT)),
-            (_consume, (common, V_IN_REGISTERS, 1, BUFFERS, SLOTS, N, GRANULE, STEPS, D, BLOCK_Q, BLOCK_K,
+            (_consume, (common, V_IN_REGISTERS, 1, K_BUFFERS, SLOTS, N, GRANULE, STEPS, D, BLOCK_Q, BLOCK_K,
                         HAS_BITS, MASKED, SPLIT)),
             (_produce, ((k_box, v_box, q_box, do_box), (k_boxed, v_boxed, q_boxed, do_boxed), (lse_tiles, delta_tiles),
                         bars, posts, masked_units, full_units, lse2, delta, items, counts, counter, q_len, kv_heads,
-                        kv_ratio, BUFFERS, SLOTS, N, GRANULE, STEPS, D)),
+                        kv_ratio, K_BUFFERS, SLOTS, N, GRANULE, STEPS, D)),
         ],
         [4, 1],
         [CONSUMER_REGISTERS, PRODUCER_REGISTERS],

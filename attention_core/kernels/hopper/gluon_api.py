@@ -21,7 +21,7 @@ def box_add(box, coord, source, _semantic=None):
 
 
 @builtin
-def view(memory, shape, layout, _semantic=None):
-    """The same shared memory under another shape and layout."""
-    shape = [int(n) for n in shape]
-    return _semantic.memdesc_reinterpret(memory, memory.dtype, shape, getattr(layout, "value", layout))
+def view(memory, shape, layout, dtype=None, _semantic=None):
+    """The same shared memory under another shape, layout and dtype (by default its own)."""
+    shape, dtype = [int(n) for n in shape], memory.dtype if dtype is None else getattr(dtype, "value", dtype)
+    return _semantic.memdesc_reinterpret(memory, dtype, shape, getattr(layout, "value", layout))

@@ -62,11 +62,11 @@ def key_shape(dim: int, dropout: bool = False) -> Shape:
 
 
 def adding_shape(dim: int) -> Shape:
-    """Shape of the program that adds dQ up: tiles of 8192 numbers; more slots or buffers were slower.
+    """Shape of the program that adds dQ up: tiles of 8192 numbers, two buffers of K.
 
     Of V in registers the compiler of Triton 3.9 spills some in every tile.
     """
-    return Shape(8192 // dim, 1, 2, v_in_registers=dim == 64 and triton.__version__.startswith("3.6."))
+    return Shape(8192 // dim, 2, 2, v_in_registers=dim == 64 and triton.__version__.startswith("3.6."))
 
 
 def attention_backward(
@@ -190,7 +190,7 @@ def _stream(
         *(box(x, 64, dim) for x in inputs[:2]), *(box(x, *streamed) for x in inputs[2:]),
         *(box(x, 64, dim) for x in outputs), *outputs, *parts, *rows,
         *_walked(lists, work, n, by_key), scale * LOG2E, scale, own_len, other_len, heads, ratio, *drop,
-        BY_KEY=by_key, DROPOUT=drop[0] is not None, **_built(lists, shape, dim),
+        BY_KEY=by_key, DROPOUT=drop[0] is not None, BUFFERS=shape.buffers, **_built(lists, shape, dim),
     )  # fmt: skip
 
 
@@ -213,10 +213,10 @@ def _add(
     launch(
         backward_adding, min(multiprocessors(q.device), len(work.items)),
         *(box(x, 64, dim) for x in inputs[:2]), *(box(x, n, dim) for x in inputs[2:]), box(dk, 64, dim),
-        box(dv, 64, dim), TensorDescriptor(sums, list(sums.shape), list(sums.stride()), [128, 32], SUMMED),
+        box(dv, 64, dim), TensorDescriptor(sums, list(sums.shape), list(sums.stride()), [256, 32], SUMMED),
         dk, dv, *parts, *rows,
         *_walked(lists, work, n, by_key=True), scale * LOG2E, scale, kv_len, q_len, kv_heads, heads // kv_heads,
-        **_built(lists, shape, dim), V_IN_REGISTERS=shape.v_in_registers,
+        **_built(lists, shape, dim), K_BUFFERS=shape.buffers, V_IN_REGISTERS=shape.v_in_registers,
     )  # fmt: skip
 
 
@@ -231,8 +231,7 @@ def _built(lists: TileLists, shape: Shape, dim: int) -> dict[str, int | bool]:
     return {
         "D": dim, "N": shape.rows, "GRANULE": lists.granule, "STEPS": lists.tile // shape.rows,
         "BLOCK_Q": lists.block_q, "BLOCK_K": lists.block_k, "HAS_BITS": lists.has_bits,
-        "MASKED": lists.masked_units.numel() > 0, "SPLIT": lists.splits.shape[1] > 0,
-        "BUFFERS": shape.buffers, "SLOTS": shape.slots, "CONSUMER_REGISTERS": shape.consumer_registers,
+        "MASKED": lists.masked_units.numel() > 0, "SPLIT": lists.splits.shape[1] > 0, "SLOTS": shape.slots, "CONSUMER_REGISTERS": shape.consumer_registers,
         "PRODUCER_REGISTERS": shape.producer_registers, "num_warps": 4, "maxnreg": 168,
     }  # fmt: skip
 
