@@ -5,10 +5,11 @@ while tiles of Q and dO stream through rings; dK and dV are summed in registers,
 
     S' = K Q',  dP' = V dO',  P = exp2(S - lse),  dS' = P' (dP' - delta),  dV += P' dO,  dK += dS' Q
 
-What is new is dQ = dS K. It needs the keys of both consumers, so dS' goes through shared memory (two buffers,
-one meeting of the consumers a tile), each consumer multiplies one half of the tile's rows or columns, and adds
-that to a float32 sum in global memory. backward.py computes S and dP twice instead, and its results are bitwise
-repeatable. Sums of 64 x 64 keep the registers of both consumers under their limit.
+What is new is dQ = dS K. It needs the keys of both consumers, so dS' goes through shared memory (two buffers), and is
+added to a float32 sum in global memory. backward.py computes S and dP twice instead, and its results are bitwise
+repeatable. At D 64 the consumers take turns at dQ, a tile each, so that one multiplies while the other computes
+exponentials. At D 128, where a tile has half the exponentials, they meet, and each multiplies 64 of dQ's columns: that
+was the faster way there, as the turns were at D 64 (notes/hopper.md).
 
 The sums stand in the order of the registers that hold them (`in_register_order`): 4 neighbouring numbers a thread,
 512 bytes a warp. So they pass shared memory without bank conflicts on their way to the copy engine.
@@ -32,84 +33,13 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from .adding_feed import POSTED, produce
 from .boxes import first_row, steps_of
-from .claims import claim, new_post, post, posted
-from .gluon_api import box_add, box_load, thread_barrier, view
+from .claims import new_post, posted
+from .gluon_api import box_add, thread_barrier, view
 from .masks import allowed_pairs, mask_ahead
 from .outputs import clear, leave, raise_flag
 from .ring import await_turn, meet, next_slot, pass_turn
-
-POSTED: gl.constexpr = gl.constexpr(5)  # numbers: batch, key head, first key, scratch or -1, entry
-
-
-@gluon.jit
-def _load_own(box, ring, full, free, batch, head, first, slot, phase, D: gl.constexpr):
-    """Send the 128 rows from `first` on of a matrix to buffer `slot` of its ring, 64 for either consumer."""
-    mbarrier.wait(free.index(slot), phase ^ 1)
-    mbarrier.expect(full.index(slot), 2 * 64 * D * 2)
-    for g in gl.static_range(2):
-        box_load(box, [batch, head, first + g * 64, 0], full.index(slot), ring.index(slot * 2 + g))
-
-
-@gluon.jit
-def _produce(boxes, rings, numbers, bars, posts, masked_units, full_units, lse2, delta, items, counts, counter, q_len,
-             kv_heads, kv_ratio, K_BUFFERS: gl.constexpr, SLOTS: gl.constexpr, N: gl.constexpr, GRANULE: gl.constexpr,
-             STEPS: gl.constexpr, D: gl.constexpr):  # fmt: skip
-    k_box, v_box, q_box, do_box = boxes
-    k_ring, v_ring, q_ring, do_ring = rings
-    lse_ring, delta_ring = numbers
-    k_full, k_free, v_full, v_free, x_full, x_free, y_full, y_free = bars
-    L: gl.constexpr = gl.BlockedLayout([N // 32], [32], [1], [0])
-    k_slot = 0
-    k_phase = 0
-    v_phase = 0
-    slot = 0
-    phase = 0
-    post_phase = 0
-    busy = gl.load(counts)
-    turn = claim(counter, 0, True)
-    while turn < busy:
-        following = -1
-        item = items + turn * (4 + 4 * kv_ratio)
-        batch = gl.load(item)
-        kv_head = gl.load(item + 1)
-        first = gl.load(item + 2)
-        post_phase = post(posts, post_phase, (batch, kv_head, first, gl.load(item + 3), turn))
-        _load_own(k_box, k_ring, k_full, k_free, batch, kv_head, first, k_slot, k_phase, D)
-        k_slot, k_phase = next_slot(k_slot, k_phase, K_BUFFERS)
-        for member in range(0, kv_ratio):
-            tiles = item + 4 + member * 4
-            masked_begin, masked, full_begin, full = steps_of(tiles, STEPS)
-            head = kv_head * kv_ratio + member
-            base = (batch * kv_heads * kv_ratio + head).to(gl.int64) * q_len
-            for j in range(0, masked + full):
-                if j < masked:
-                    row = first_row(masked_units, masked_begin + j, N, GRANULE)
-                else:
-                    row = first_row(full_units, full_begin + j - masked, N, GRANULE)
-                # Loaded before the slot is free: what the loads take is hidden behind that wait.
-                rows = row + gl.arange(0, N, layout=L)
-                lse = gl.load(lse2 + base + rows, mask=rows < q_len, other=float("inf"))  # past the end p = 0
-                d = gl.load(delta + base + rows, mask=rows < q_len, other=0.0)
-                mbarrier.wait(x_free.index(slot), phase ^ 1)
-                mbarrier.expect(x_full.index(slot), N * D * 2)
-                box_load(q_box, [batch, head, row, 0], x_full.index(slot), q_ring.index(slot))
-                mbarrier.wait(y_free.index(slot), phase ^ 1)
-                mbarrier.expect(y_full.index(slot), N * D * 2)
-                box_load(do_box, [batch, head, row, 0], y_full.index(slot), do_ring.index(slot))
-                lse_ring.index(slot).store(lse)
-                delta_ring.index(slot).store(d)
-                thread_barrier()
-                mbarrier.arrive(x_full.index(slot))
-                mbarrier.arrive(y_full.index(slot))
-                slot, phase = next_slot(slot, phase, SLOTS)
-                if following < 0:
-                    following = claim(counter, turn, True)  # while the consumers have something to do
-                    # Behind the first tile, for which there is a slot before the entry before this one is over.
-                    _load_own(v_box, v_ring, v_full, v_free, batch, kv_head, first, 0, v_phase, D)
-                    v_phase = v_phase ^ 1
-        turn = following
-    post(posts, post_phase, (-1,))
 
 
 @gluon.jit
@@ -127,27 +57,26 @@ def _weights(s, ahead, numbers, slot, half, walked, step, first, q_len, scale, M
 
 
 @gluon.jit
-def _in_register_order(x, D: gl.constexpr):
-    """Sums [64, D], in the layout of a product, as [2 * D, 32]: what memory holds, in its order.
+def _in_register_order(x):
+    """A part [64, 64] of the sums, in the layout of a product, as [128, 32]: what memory holds, in its order.
 
-    Of the bits of a product's row and column a thread of a warpgroup has [warp, -, lane // 4] and [-, -, -, lane % 4,
-    -]: of 64 columns after 64 the row's free bit comes first, then two bits of the column, the thread, and last two
-    bits of the column.
+    Of the bits of a product's row and column a thread of a warpgroup has [warp, -, lane // 4] and [-, -, lane % 4, -]:
+    the row's free bit comes first, then two bits of the column, the thread, and last two bits of the column.
     """
-    x = gl.reshape(x, [4, 2, 8, D // 64, 4, 2, 4, 2])
-    return gl.reshape(gl.permute(x, [3, 1, 4, 0, 2, 6, 5, 7]), [2 * D, 32])
+    x = gl.reshape(x, [4, 2, 8, 4, 2, 4, 2])
+    return gl.reshape(gl.permute(x, [1, 3, 0, 2, 5, 4, 6]), [128, 32])
 
 
 @gluon.jit
 def _fold(own, other, bars, extra, slot, phase, parity, dk, dv, walked, units, step, head_rows, first,
           q_len, scale, GROUP: gl.constexpr, MASKED: gl.constexpr, SLOTS: gl.constexpr,
           N: gl.constexpr, D: gl.constexpr, GRANULE: gl.constexpr, BLOCK_Q: gl.constexpr, BLOCK_K: gl.constexpr,
-          HAS_BITS: gl.constexpr, S: gl.constexpr, O: gl.constexpr, A: gl.constexpr):  # fmt: skip
+          HAS_BITS: gl.constexpr, S: gl.constexpr, A: gl.constexpr):  # fmt: skip
     """Add one tile of queries to dK (without the scale) and dV, [64, D] each, and to dQ in global memory."""
-    k_left, v_left, k_ring, mine = own
+    k_left, v_left, _, _ = own
     q_ring, do_ring, lse_ring, delta_ring = other
-    x_full, x_free, y_full, y_free = bars
-    ds_ring, stage, stage_box, sum_box = extra
+    x_full, _, y_full, _ = bars
+    ds_ring = extra[0]
     half: gl.constexpr = ds_ring.dtype
     HALVES: gl.constexpr = N // 64  # 64 queries each
     zero = gl.zeros([64, 64], gl.float32, S)
@@ -195,29 +124,73 @@ def _fold(own, other, bars, extra, slot, phase, parity, dk, dv, walked, units, s
     else:
         ds_last = ds_half
     fence_async_shared()
-    # The consumers take turns at dQ, so one multiplies while the other computes exponentials. Who passes the turn has
-    # written its dS', read all of the tile before, whose buffers of dS' are written next, and left the one of dQ.
+    # What the rows are is worked out at the end, not here: their load has come by then.
+    tile = slot, parity, head_rows, row
+    if HALVES == 2:
+        return _end_in_turn(own, bars, extra, tile, dk, dv, p_half, p_more, ds_last, q_ring, GROUP, D)
+    else:
+        return _end_together(own, bars, extra, tile, dk, dv, p_half, ds_last, q_ring, GROUP, S)
+
+
+@gluon.jit
+def _end_in_turn(own, bars, extra, tile, dk, dv, p_half, p_more, ds_half, q_ring, GROUP: gl.constexpr,
+                 D: gl.constexpr):  # fmt: skip
+    """The last dK of a tile of 128 queries, and all of dQ by the consumer whose turn it is."""
+    _, _, k_ring, mine = own
+    _, x_free, _, y_free = bars
+    slot, parity, head_rows, row = tile
+    ds_ring, stage, stage_box, sum_box = extra
+    O: gl.constexpr = dk.type.layout  # noqa: E741
+    # Who passes the turn has written its dS', read all of the tile before, whose buffers of dS' are written next, and
+    # left the one of dQ.
     if parity != GROUP:
         tma.store_wait(0)
         pass_turn(GROUP, True)
-    dk = warpgroup_mma(ds_last, q_ring.index(base + HALVES - 1), dk, is_async=True)
-    if HALVES == 2:
-        dk, dv, p_half, p_more, ds_last = warpgroup_mma_wait(0, deps=[dk, dv, p_half, p_more, ds_last])
-    else:
-        dk, dv, p_half, ds_last = warpgroup_mma_wait(0, deps=[dk, dv, p_half, ds_last])
+    dk = warpgroup_mma(ds_half, q_ring.index(slot * 2 + 1), dk, is_async=True)
+    dk, dv, p_half, p_more, ds_half = warpgroup_mma_wait(0, deps=[dk, dv, p_half, p_more, ds_half])
     mbarrier.arrive(x_free.index(slot))
     mbarrier.arrive(y_free.index(slot))
     if parity == GROUP:
         await_turn(GROUP, True)
-        for h in gl.static_range(HALVES):
+        for h in gl.static_range(2):
             dq = gl.zeros([64, D], gl.float32, O)
             for g in gl.static_range(2):
-                left = ds_ring.index((g * 2 + parity) * HALVES + h).permute([1, 0])
+                left = ds_ring.index((g * 2 + parity) * 2 + h).permute([1, 0])
                 dq = warpgroup_mma(left, k_ring.index(mine + g), dq, use_acc=g > 0, is_async=True)
             dq = warpgroup_mma_wait(0, deps=[dq])
-            stage.index(h).store(_in_register_order(dq, D))
+            stage.index(h).store(_in_register_order(dq))
         fence_async_shared()
-        box_add(sum_box, [(head_rows + row) // 64 * (2 * D), 0], stage_box)
+        box_add(sum_box, [(head_rows + row) // 64 * 128, 0], stage_box)
+    return dk, dv
+
+
+@gluon.jit
+def _end_together(own, bars, extra, tile, dk, dv, p_half, ds_half, q_ring, GROUP: gl.constexpr,
+                  S: gl.constexpr):  # fmt: skip
+    """The dK of a tile of 64 queries, and this consumer's 64 columns of dQ."""
+    _, _, k_ring, mine = own
+    _, x_free, _, y_free = bars
+    slot, parity, head_rows, row = tile
+    ds_ring, stage, _, sum_box = extra
+    k_panels = view(k_ring, [k_ring.shape[0] * 2, 64, 64], ds_ring.layout)
+    # Past this point both consumers' dS' is written, and both are done with the last tile but one: its buffer may be
+    # written again.
+    meet()
+    dq = gl.zeros([64, 64], gl.float32, S)
+    for g in gl.static_range(2):
+        left = ds_ring.index(g * 2 + parity).permute([1, 0])
+        dq = warpgroup_mma(left, k_panels.index((mine + g) * 2 + GROUP), dq, use_acc=g > 0, is_async=True)
+    # dK comes last: while it is multiplied dQ leaves the registers.
+    dk = warpgroup_mma(ds_half, q_ring.index(slot), dk, is_async=True)
+    dv, dq, p_half = warpgroup_mma_wait(1, deps=[dv, dq, p_half])  # dK
+    mbarrier.arrive(y_free.index(slot))
+    part = (head_rows + row) // 64 * 2 + GROUP
+    tma.store_wait(0)
+    stage.index(GROUP).store(_in_register_order(dq))
+    fence_async_shared()
+    box_add(sum_box, [part * 128, 0], stage.index(GROUP))
+    dk, ds_half = warpgroup_mma_wait(0, deps=[dk, ds_half])
+    mbarrier.arrive(x_free.index(slot))
     return dk, dv
 
 
@@ -275,14 +248,14 @@ def _consume(
                     dk, dv = _fold(
                         own, other, streamed, extra, slot, phase, parity, dk, dv, walked,
                         masked_units, masked_begin + j, head_rows, first, q_len, scale2, GROUP, True, SLOTS, N,
-                        D, GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS, S, O, A)  # fmt: skip
+                        D, GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS, S, A)  # fmt: skip
                     slot, phase = next_slot(slot, phase, SLOTS)
                     parity = parity ^ 1
             for j in range(0, full):
                 dk, dv = _fold(
                     own, other, streamed, extra, slot, phase, parity, dk, dv, walked, full_units,
                     full_begin + j, head_rows, first, q_len, scale2, GROUP, False, SLOTS, N, D, GRANULE,
-                    BLOCK_Q, BLOCK_K, HAS_BITS, S, O, A)  # fmt: skip
+                    BLOCK_Q, BLOCK_K, HAS_BITS, S, A)  # fmt: skip
                 slot, phase = next_slot(slot, phase, SLOTS)
                 parity = parity ^ 1
         meet()  # past this point both consumers have read both halves of K, and all of dS'
@@ -293,11 +266,14 @@ def _consume(
         v_phase = v_phase ^ 1
         raise_flag(flag, dk, first, kv_len, O)
         raise_flag(flag, dv, first, kv_len, O)
-        leave(dv, dv_ring, GROUP * (N // 32 * 64 // D), v_box, dv_boxed, v_parts, batch, kv_head, first, scratch, kv_len, GROUP,
+        DV_PLACES: gl.constexpr = N // 32 * 64 // D  # of [64, D] in the buffers of dS' of a consumer
+        leave(dv, dv_ring, GROUP * DV_PLACES, v_box, dv_boxed, v_parts, batch, kv_head, first, scratch, kv_len, GROUP,
               D, SPLIT, O)  # fmt: skip
-        tma.store_wait(1)  # the last dQ has left its buffer, whoever's it was; dV may take its time
-        meet()
-        leave(dk * scale, dk_ring, GROUP * (128 // D), k_box, dk_boxed, k_parts, batch, kv_head, first, scratch, kv_len,
+        tma.store_wait(1)  # the last dQ has left its buffer; dV may take its time
+        if N == 128:
+            meet()  # whoever's turn it was
+        DK_PLACES: gl.constexpr = 128 // D  # in half of the buffer of dQ
+        leave(dk * scale, dk_ring, GROUP * DK_PLACES, k_box, dk_boxed, k_parts, batch, kv_head, first, scratch, kv_len,
               GROUP, D, SPLIT, O)  # fmt: skip
         entry, post_phase = posted(posts, post_phase, POSTED, 4)
     tma.store_wait(0)
@@ -323,7 +299,8 @@ def backward_adding(
     """dK and dV of every key, and dQ without the scale added to the float32 [parts * 128, 32] of `sum_box`.
 
     `counter` is 0 at first. V_IN_REGISTERS: V is held there as the left operand of dP.
-    Grid: [multiprocessors]. GRANULE >= N, a power of two; N * D is 8192.
+    Grid: [multiprocessors]. GRANULE >= N, a power of two; N * D is 8192. A box of the sums is what a consumer adds of a
+    tile: one part of 64 x 64 at D 128, two at D 64.
     """
     half: gl.constexpr = k_box.dtype
     flat: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
@@ -335,7 +312,7 @@ def backward_adding(
     line: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
     lse_ring = gl.allocate_shared_memory(gl.float32, [SLOTS * (N // 64), 64], line)
     delta_ring = gl.allocate_shared_memory(gl.float32, [SLOTS * (N // 64), 64], line)
-    stage = gl.allocate_shared_memory(gl.float32, [N // 64, 2 * D, 32], sum_box.layout)
+    stage = gl.allocate_shared_memory(gl.float32, [2, 128, 32], sum_box.layout)
     lse_tiles = view(lse_ring, [SLOTS, N], line)  # as the producer sees them
     delta_tiles = view(delta_ring, [SLOTS, N], line)
     k_boxed = view(k_ring, [K_BUFFERS * 2, 1, 1, 64, D], k_box.layout)
@@ -370,19 +347,19 @@ def backward_adding(
     bars = (k_full, k_free, v_full, v_free, x_full, x_free, y_full, y_free)
     extra = (ds_ring, stage, view(stage, [256, 32], sum_box.layout), sum_box)
     posts = new_post(POSTED, 2)
-    common = ((dk_box, dv_box), (k_ring, v_ring, q_ring, do_ring), (lse_ring, delta_ring), (dk_ring, dk_boxed, dv_ring, dv_boxed), bars,
-              posts, extra, (masked_units, low, high, bits, masks), full_units,
-              (dk_out, dv_out, k_parts, v_parts), items, counts, scale2, scale, kv_len, q_len, kv_heads, kv_ratio,
-              flag)  # fmt: skip
+    leaving = (dk_ring, dk_boxed, dv_ring, dv_boxed)
+    common = ((dk_box, dv_box), (k_ring, v_ring, q_ring, do_ring), (lse_ring, delta_ring), leaving, bars, posts, extra,
+              (masked_units, low, high, bits, masks), full_units, (dk_out, dv_out, k_parts, v_parts), items, counts,
+              scale2, scale, kv_len, q_len, kv_heads, kv_ratio, flag)  # fmt: skip
     gl.warp_specialize(
         [
             (_consume, (common, V_IN_REGISTERS, 0, K_BUFFERS, SLOTS, N, GRANULE, STEPS, D, BLOCK_Q, BLOCK_K,
                         HAS_BITS, MASKED, SPLIT)),
             (_consume, (common, V_IN_REGISTERS, 1, K_BUFFERS, SLOTS, N, GRANULE, STEPS, D, BLOCK_Q, BLOCK_K,
                         HAS_BITS, MASKED, SPLIT)),
-            (_produce, ((k_box, v_box, q_box, do_box), (k_boxed, v_boxed, q_boxed, do_boxed), (lse_tiles, delta_tiles),
-                        bars, posts, masked_units, full_units, lse2, delta, items, counts, counter, q_len, kv_heads,
-                        kv_ratio, K_BUFFERS, SLOTS, N, GRANULE, STEPS, D)),
+            (produce, ((k_box, v_box, q_box, do_box), (k_boxed, v_boxed, q_boxed, do_boxed), (lse_tiles, delta_tiles),
+                       bars, posts, masked_units, full_units, lse2, delta, items, counts, counter, q_len, kv_heads,
+                       kv_ratio, K_BUFFERS, SLOTS, N, GRANULE, STEPS, D)),
         ],
         [4, 1],
         [CONSUMER_REGISTERS, PRODUCER_REGISTERS],

@@ -210,10 +210,11 @@ def _add(
     (batch, kv_heads, kv_len, dim), (heads, q_len) = k.shape, q.shape[1:3]
     work = work_of(lists, batch, kv_heads, heads // kv_heads)
     n = shape.rows
+    added = [256 if dim == 64 else 128, 32]  # two parts or one
     launch(
         backward_adding, min(multiprocessors(q.device), len(work.items)),
         *(box(x, 64, dim) for x in inputs[:2]), *(box(x, n, dim) for x in inputs[2:]), box(dk, 64, dim),
-        box(dv, 64, dim), TensorDescriptor(sums, list(sums.shape), list(sums.stride()), [256, 32], SUMMED),
+        box(dv, 64, dim), TensorDescriptor(sums, list(sums.shape), list(sums.stride()), added, SUMMED),
         dk, dv, *parts, *rows,
         *_walked(lists, work, n, by_key=True), scale * LOG2E, scale, kv_len, q_len, kv_heads, heads // kv_heads,
         **_built(lists, shape, dim), K_BUFFERS=shape.buffers, V_IN_REGISTERS=shape.v_in_registers,
@@ -231,7 +232,8 @@ def _built(lists: TileLists, shape: Shape, dim: int) -> dict[str, int | bool]:
     return {
         "D": dim, "N": shape.rows, "GRANULE": lists.granule, "STEPS": lists.tile // shape.rows,
         "BLOCK_Q": lists.block_q, "BLOCK_K": lists.block_k, "HAS_BITS": lists.has_bits,
-        "MASKED": lists.masked_units.numel() > 0, "SPLIT": lists.splits.shape[1] > 0, "SLOTS": shape.slots, "CONSUMER_REGISTERS": shape.consumer_registers,
+        "MASKED": lists.masked_units.numel() > 0, "SPLIT": lists.splits.shape[1] > 0,
+        "SLOTS": shape.slots, "CONSUMER_REGISTERS": shape.consumer_registers,
         "PRODUCER_REGISTERS": shape.producer_registers, "num_warps": 4, "maxnreg": 168,
     }  # fmt: skip
 
