@@ -5,6 +5,7 @@
 
 from pattern_studio.capture.bundled import bundled, bundled_path
 from pattern_studio.capture.capture import Capture
+from pattern_studio.capture.gradients import LossGradients
 from pattern_studio.capture.layer import LayerCapture
 
-__all__ = ["Capture", "LayerCapture", "bundled", "bundled_path"]
+__all__ = ["Capture", "LayerCapture", "LossGradients", "bundled", "bundled_path"]

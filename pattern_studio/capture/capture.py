@@ -13,6 +13,7 @@ import torch
 
 from pattern_studio.capture.container import reason
 from pattern_studio.capture.format import decode, dtype_name, encode
+from pattern_studio.capture.gradients import LossGradients, checked_gradients
 from pattern_studio.capture.layer import LayerCapture
 from pattern_studio.capture.sensitivity import checked_sensitivity
 from pattern_studio.errors import StudioError
@@ -33,6 +34,8 @@ class Capture:
         causal: whether the model's own dense mask is causal; if not, every query sees every key.
         sensitivity: how much the model's loss minds each of these layers, one weight for each in the order of their
             numbers, from 0 up; only their ratios count. None where it was not measured (metrics/sensitivity.py does).
+        gradients: of the loss on this text by the attention outputs of each of these layers, which patterns can be
+            fitted by; in a dtype of their own. None where they were not measured (learned/loss_gradients.py does).
 
     Raises:
         StudioError: a part has the wrong type, or parts disagree.
@@ -51,6 +54,7 @@ class Capture:
     scale: float
     causal: bool
     sensitivity: tuple[float, ...] | None = None
+    gradients: LossGradients | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.layers, Mapping) or not self.layers:
@@ -98,10 +102,12 @@ class Capture:
                 )
         if self.sensitivity is not None:
             object.__setattr__(self, "sensitivity", checked_sensitivity(self.sensitivity, len(self.layers)))
+        if self.gradients is not None:
+            object.__setattr__(self, "gradients", checked_gradients(self.gradients, self))
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype of every tensor."""
+        """The dtype of q, k and v."""
         return next(iter(self.layers.values())).q.dtype
 
     def to(self, device: str | torch.device) -> Capture:
@@ -120,12 +126,13 @@ class Capture:
                 number: LayerCapture(*(tensor.to(device) for tensor in layer.named().values()))
                 for number, layer in self.layers.items()
             }
+            gradients = self.gradients and self.gradients.to(device)
         except (RuntimeError, AssertionError, NotImplementedError) as error:
             raise StudioError(
                 f"expected a device that torch can use here, got {device!r} ({str(error).splitlines()[0][:200]}); "
                 "take 'cpu', or 'cuda' with a GPU and torch built for it"
             ) from error
-        return replace(self, layers=layers)
+        return replace(self, layers=layers, gradients=gradients)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a `pattern-studio-capture/1` file: .npz where the path ends so, else safetensors.
@@ -133,7 +140,7 @@ class Capture:
         The same capture gives the same bytes.
 
         Raises:
-            StudioError: the path can't be written, or the capture is bfloat16 and the file .npz.
+            StudioError: the path can't be written, or the capture or its gradients are bfloat16 and the file .npz.
         """
         data = encode(self, npz=os.fspath(path).endswith(".npz"))
         try:

@@ -2,8 +2,9 @@
 
 A safetensors file, or the same as .npz (see npz.py), with tensors `layers.{L}.q`, `.k` and `.v`
 [heads, tokens, head_dim] (k and v may have fewer heads) and exactly these metadata, all strings: format, model, text,
-tokens (a JSON list, one string per position), scale, causal (`true` or `false`), dtype; and where it was measured
-sensitivity (a JSON list, one number per layer), which files written before it was thought of do not have.
+tokens (a JSON list, one string per position), scale, causal (`true` or `false`), dtype (of q, k and v). Where they were
+measured, and so not in files written before they were thought of: sensitivity (a JSON list, one number per layer) and a
+tensor `layers.{L}.gradients` [draws, heads, tokens, head_dim] of every layer, float16, bfloat16 or float32.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import torch
 from torch import Tensor
 
 from pattern_studio.capture.container import read_container, write_container
+from pattern_studio.capture.gradients import LossGradients
 from pattern_studio.capture.layer import LayerCapture
 from pattern_studio.capture.npz import is_npz, read_npz, write_npz
 from pattern_studio.errors import StudioError
@@ -63,11 +65,13 @@ def encode(capture: Capture, npz: bool = False) -> bytes:
         capture.model, capture.text, capture.tokens, capture.scale, capture.causal, dtype_name(capture.dtype),
         capture.sensitivity,
     )  # fmt: skip
+    named = {(number, name): part for number, layer in capture.layers.items() for name, part in layer.named().items()}
+    if capture.gradients is not None:
+        named |= {(number, "gradients"): part for number, part in capture.gradients.layers.items()}
     tensors = {
         # Cloned because safetensors refuses tensors that share memory, as slices of one projection do.
-        f"layers.{number}.{name}": tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
-        for number, layer in capture.layers.items()
-        for name, tensor in layer.named().items()
+        f"layers.{number}.{name}": part.detach().cpu().clone(memory_format=torch.contiguous_format)
+        for (number, name), part in named.items()
     }
     return (write_npz if npz else write_container)(tensors, metadata)
 
@@ -79,14 +83,17 @@ def decode(source: str | os.PathLike[str] | bytes) -> dict[str, Any]:
         StudioError: another kind of file, another format or version, or keys, metadata or tensors that don't fit it.
     """
     tensors, metadata = (read_npz if is_npz(source) else read_container)(source)
-    fields = _fields(metadata)
-    for key, tensor in tensors.items():
-        if dtype_name(tensor.dtype) != metadata["dtype"]:
-            raise StudioError(
-                f"expected tensors of the stated dtype {short(metadata['dtype'])}, got {dtype_name(tensor.dtype)} in "
-                f"{short(key)}; save it again"
-            )
-    return {"layers": _layers(tensors), **fields}
+    fields, parts = _fields(metadata), _by_layer(tensors)
+    gradients = {number: named.pop("gradients") for number, named in parts.items() if "gradients" in named}
+    for number, named in parts.items():
+        for name, tensor in named.items():
+            if dtype_name(tensor.dtype) != metadata["dtype"]:
+                raise StudioError(
+                    f"expected q, k and v of the stated dtype {short(metadata['dtype'])}, got "
+                    f"{dtype_name(tensor.dtype)} in 'layers.{number}.{name}'; save it again"
+                )
+    layers = {number: _layer(number, named) for number, named in parts.items()}
+    return {"layers": layers, "gradients": LossGradients(gradients) if gradients else None, **fields}
 
 
 def _fields(metadata: dict[str, str]) -> dict[str, Any]:
@@ -123,21 +130,24 @@ def _fields(metadata: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def _layers(tensors: dict[str, Tensor]) -> dict[int, LayerCapture]:
+def _by_layer(tensors: dict[str, Tensor]) -> dict[int, dict[str, Tensor]]:
+    """The tensors by layer, in order, and by name: q, k, v or gradients."""
     parts: dict[int, dict[str, Tensor]] = {}
     for key, tensor in tensors.items():
-        match = re.fullmatch(r"layers\.(0|[1-9][0-9]{0,5})\.([qkv])", key)
+        match = re.fullmatch(r"layers\.(0|[1-9][0-9]{0,5})\.(q|k|v|gradients)", key)
         if match is None:
             raise StudioError(
-                f"expected tensors layers.{{L}}.q, .k and .v, got {short(key)}; remove what is not listed"
+                f"expected tensors layers.{{L}}.q, .k, .v and, where measured, .gradients, got {short(key)}; remove "
+                "what is not listed"
             )
         parts.setdefault(int(match[1]), {})[match[2]] = tensor
-    layers = {}
-    for number, named in sorted(parts.items()):
-        if missing := [f"layers.{number}.{name}" for name in "qkv" if name not in named]:
-            raise StudioError(f"expected q, k and v of every layer, got no {', '.join(missing)}; record it again")
-        try:
-            layers[number] = LayerCapture(**named)
-        except StudioError as error:
-            raise StudioError(f"layers.{number}: {error}") from error
-    return layers
+    return dict(sorted(parts.items()))
+
+
+def _layer(number: int, named: dict[str, Tensor]) -> LayerCapture:
+    if missing := [f"layers.{number}.{name}" for name in "qkv" if name not in named]:
+        raise StudioError(f"expected q, k and v of every layer, got no {', '.join(missing)}; record it again")
+    try:
+        return LayerCapture(**named)
+    except StudioError as error:
+        raise StudioError(f"layers.{number}: {error}") from error

@@ -1,8 +1,9 @@
 """Captures as .npz files: the arrays and the metadata of `pattern-studio-capture/1`, for numpy.
 
-One array `layers.{L}.q`, `.k` or `.v` [heads, tokens, head_dim] for each tensor of the safetensors file, float16,
-float32 or float64 (numpy has no bfloat16), and `header`, the same metadata as JSON text in uint8. Members are stored,
-not compressed: `numpy.savez` writes such files, `numpy.savez_compressed` does not.
+One array `layers.{L}.q`, `.k` or `.v` [heads, tokens, head_dim], and `.gradients` where they were measured, for each
+tensor of the safetensors file, float16, float32 or float64 (numpy has no bfloat16), and `header`, the same metadata as
+JSON text in uint8. Members are stored, not compressed: `numpy.savez` writes such files, `numpy.savez_compressed` does
+not.
 """
 
 from __future__ import annotations

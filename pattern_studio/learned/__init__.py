@@ -8,6 +8,7 @@
 It needs torch, so `pattern_studio` does not import it.
 """
 
+from ..capture import LossGradients
 from .antidiagonal import antidiagonal
 from .choose import choose
 from .families import FAMILIES
@@ -16,7 +17,7 @@ from .fit_family import fit_family
 from .fitted import Fitted, Measured
 from .gate import BlockGate
 from .live_mass import live_mass
-from .loss_gradients import LossGradients, loss_gradients
+from .loss_gradients import loss_gradients
 from .mean_query import mean_query
 from .narrowed import Narrowed, document_of
 from .pooled import pooled

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ..capture import Capture
+from ..capture import Capture, LossGradients
 from ..errors import StudioError
 from ..metrics import block_mass
 from ..metrics.subject import chosen_layers
 from ..problem import block_shape, whole
 from .fitted import Fitted, budget, by_layer, measured, share
-from .loss_gradients import LossGradients
 from .tile_importance import mean_by_distance, tile_importance
 from .tiling import Tiling
 from .to_pattern import to_pattern
@@ -50,7 +49,8 @@ def fit_blocks(
         diagonal: tiles of a query's own position are protected.
         layers: layers of the capture, by default all.
         held_out: another text read by the same model at the same length, for an honest recall.
-        gradients: of the loss on the capture's text, from `loss_gradients`: tiles go by `tile_importance`.
+        gradients: of the loss on the capture's text, from `loss_gradients` or its own (`capture.gradients`): tiles go
+            by `tile_importance`.
         by_distance: share, 0 to 1, of a tile's worth that is the mean over the head's tiles as far from their queries,
             protected ones left out; at 1 those count alike.
 

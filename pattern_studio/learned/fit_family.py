@@ -9,7 +9,7 @@ from functools import cache, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from ..capture import Capture, LayerCapture
+from ..capture import Capture, LayerCapture, LossGradients
 from ..errors import StudioError
 from ..expr import Pattern
 from ..lowering import lower
@@ -20,7 +20,6 @@ from ..problem import Problem, block_shape, whole
 from .allocate import Option, allocate
 from .families import family_members
 from .fitted import Fitted, budget, by_layer, measured, share
-from .loss_gradients import LossGradients
 from .predicted_loss import predicted_loss
 from .tiling import Tiling
 from .to_pattern import by_head
@@ -56,7 +55,8 @@ def fit_family(
         head_floor: each head gets at least this share of the mean budget, where it has so large a member.
         layers: layers of the capture, by default all.
         held_out: another text read by the same model, measured as held out instead of the later rows.
-        gradients: of the loss on the capture's text, from `loss_gradients`: members go by `predicted_loss`.
+        gradients: of the loss on the capture's text, from `loss_gradients` or its own (`capture.gradients`): members go
+            by `predicted_loss`.
 
     Raises StudioError for a name that is no family, where the cheapest members cost more than the budget, and
     for gradients with `fit_rows` or of another text. Takes a pass over the capture for every member, once for
@@ -135,7 +135,8 @@ def _first(capture: Capture, rows: int) -> Capture:
         number: LayerCapture(*(tensor[:, :rows] for tensor in layer.named().values()))
         for number, layer in capture.layers.items()
     }
-    return replace(capture, layers=layers, tokens=capture.tokens[:rows])
+    # What the loss on the whole text minds is not what that on its first rows does.
+    return replace(capture, layers=layers, tokens=capture.tokens[:rows], gradients=None)
 
 
 def _recalls(members: list[list[Pattern]], capture: Capture, layer: int, block: tuple[int, int]) -> NDArray[np.float64]:

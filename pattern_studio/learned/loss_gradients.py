@@ -6,14 +6,13 @@ Source: the empirical Fisher information, as in Michel et al. (arXiv:1905.10650)
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
-from ..capture import Capture
+from ..capture import LossGradients
 from ..errors import StudioError
 from ..metrics.loss import LOGITS, output_layer
 from ..problem import whole
@@ -22,32 +21,15 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
-@dataclass(frozen=True, eq=False)
-class LossGradients:
-    """By layer, the gradients of a text's summed loss by the attention outputs, [draws, heads, tokens, head_dim].
-
-    In nats for a unit of the output. A draw is a set of next tokens: the text's own first, then the model's.
-    """
-
-    layers: Mapping[int, Tensor]
-
-    def of(self, capture: Capture, layer: int) -> Tensor:
-        """A layer's gradients; a StudioError where there are none, or not those of the capture's text and model."""
-        if layer not in self.layers:
-            raise StudioError(
-                f"expected gradients of layer {layer}, got those of {sorted(self.layers)}; take them of the model "
-                "that was recorded"
-            )
-        shape, found = list(capture.layers[layer].q.shape), self.layers[layer]
-        if found.dim() != 4 or not len(found) or list(found.shape[1:]) != shape:
-            raise StudioError(
-                f"expected gradients [draws, {', '.join(map(str, shape))}] in layer {layer}, as its queries, got "
-                f"{list(found.shape)}; take them of the model and text that were recorded"
-            )
-        return found
-
-
-def loss_gradients(model: PreTrainedModel, ids: Sequence[int], *, samples: int = 2, seed: int = 0) -> LossGradients:
+def loss_gradients(
+    model: PreTrainedModel,
+    ids: Sequence[int],
+    *,
+    samples: int = 2,
+    seed: int = 0,
+    layers: Sequence[int] | None = None,
+    heads: Sequence[int] | None = None,
+) -> LossGradients:
     """Gradients of the summed next-token loss by each layer's attention outputs, dense, on the model's device.
 
     The first is that of the text's own next tokens. `samples` more are of next tokens drawn from what the
@@ -59,13 +41,17 @@ def loss_gradients(model: PreTrainedModel, ids: Sequence[int], *, samples: int =
         ids: the text's token ids.
         samples: sets of drawn tokens, from 0 up; each is one more pass back.
         seed: of the draws, which touch no global generator.
+        layers: those to keep, by the model's own numbers, by default all.
+        heads: query heads to keep of each layer, numbered anew from 0, by default all.
 
     Returns:
-        float32, 1 + samples draws, of every layer. Memory: what one pass keeps for the way back, and these.
+        float32, 1 + samples draws, of the layers in order of their numbers. Memory: what one pass keeps for the way
+        back, all layers' gradients of one draw, and these.
 
     Raises:
         StudioError: fewer than two tokens, a model in training mode or without a plain language-model head,
-            attention layers that do not know their number, or a count that is none.
+            attention layers that do not know their number, layers or heads that it does not have, or a count that is
+            none.
 
     >>> from transformers import LlamaConfig, LlamaForCausalLM
     >>> size = dict(hidden_size=8, intermediate_size=8, num_attention_heads=2, num_key_value_heads=1)
@@ -73,6 +59,8 @@ def loss_gradients(model: PreTrainedModel, ids: Sequence[int], *, samples: int =
     >>> found = loss_gradients(model, range(8), samples=1)
     >>> list(found.layers), found.layers[1].shape
     ([0, 1], torch.Size([2, 2, 8, 4]))
+    >>> loss_gradients(model, range(8), layers=[1], heads=[0]).layers[1].shape
+    torch.Size([3, 1, 8, 4])
     """
     samples = whole("samples", samples, 0)
     if len(ids) < 2:
@@ -91,15 +79,25 @@ def loss_gradients(model: PreTrainedModel, ids: Sequence[int], *, samples: int =
             embedded = model.get_input_embeddings()(tokens).detach().requires_grad_()
             hidden = model.base_model(inputs_embeds=embedded, use_cache=False).last_hidden_state
         sets = _by_hidden(head, hidden.detach()[0], tokens[0], samples, seed)
-        numbers = sorted(outputs)
-        found = [
-            torch.autograd.grad(hidden, [outputs[n] for n in numbers], one[None], retain_graph=at < samples)
-            for at, one in enumerate(sets)
-        ]
+        numbers = sorted(_chosen("layers", layers, outputs))
+        reached = [outputs[n] for n in numbers]
+        kept = [_chosen("heads", heads, range(one.shape[1])) for one in reached]
+        found = []
+        for at, one in enumerate(sets):
+            back = torch.autograd.grad(hidden, reached, one[None], retain_graph=at < samples)
+            found.append([layer[0, some].float() for layer, some in zip(back, kept, strict=True)])
     finally:
         for parameter, before in frozen:
             parameter.requires_grad_(before)
-    return LossGradients({n: torch.stack([one[at][0].float() for one in found]) for at, n in enumerate(numbers)})
+    return LossGradients({n: torch.stack([one[at] for one in found]) for at, n in enumerate(numbers)})
+
+
+def _chosen(what: str, asked: Sequence[int] | None, met: Collection[int]) -> list[int]:
+    """What was asked for of the model's layers or heads, all of them for None."""
+    chosen = sorted(met) if asked is None else list(asked)
+    if not chosen or len(set(chosen)) < len(chosen) or not set(chosen) <= set(met):
+        raise StudioError(f"expected {what} among the model's {sorted(met)}, each once, got {chosen}; choose of these")
+    return chosen
 
 
 def _by_hidden(head: nn.Module, hidden: Tensor, tokens: Tensor, samples: int, seed: int) -> list[Tensor]:

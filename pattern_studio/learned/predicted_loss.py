@@ -6,11 +6,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..capture import Capture
+from ..capture import Capture, LossGradients
 from ..expr import Pattern
 from ..metrics.chunk import chunks
 from ..metrics.subject import subjects
-from .loss_gradients import LossGradients
 
 
 def predicted_loss(

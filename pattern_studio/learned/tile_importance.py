@@ -6,10 +6,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ..capture import Capture
+from ..capture import Capture, LossGradients
 from ..metrics.subject import chosen_layers
 from ..problem import block_shape
-from .loss_gradients import LossGradients
 from .tiling import Tiling
 
 

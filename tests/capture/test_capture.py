@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from pattern_studio.capture import Capture, LayerCapture, bundled, bundled_path
+from pattern_studio.capture import Capture, LayerCapture, LossGradients, bundled, bundled_path, container
 from pattern_studio.errors import StudioError
 
 
@@ -28,6 +30,10 @@ def make(**change: Any) -> Capture:
         "causal": True,
     }
     return Capture(**(fields | change))
+
+
+def gradients(*shape: int, dtype: torch.dtype = torch.float32, number: int = 1) -> LossGradients:
+    return LossGradients({number: torch.ones(shape or (2, 4, 3, 2), dtype=dtype)})
 
 
 @pytest.mark.parametrize(
@@ -53,6 +59,19 @@ def make(**change: Any) -> Capture:
             {"layers": {1: layer(torch.float8_e5m2)}},
             "expected all layers in one of float16, bfloat16, float32, float64",
         ),
+        ({"gradients": {1: torch.ones(2, 4, 3, 2)}}, "expected gradients as LossGradients, got dict; see loss_grad"),
+        ({"gradients": LossGradients({1: None})}, "expected gradients of layer 1 as a tensor, got NoneType"),  # pyright: ignore[reportArgumentType]
+        ({"gradients": gradients(number=2)}, r"every layer of the capture, \[1\], or no gradients, got those of \[2\]"),
+        ({"gradients": gradients(2, 4, 3, 1)}, r"\[draws, 4, 3, 2\] in layer 1, as its queries, got \[2, 4, 3, 1\]"),
+        ({"gradients": gradients(dtype=torch.float64)}, r"got torch\.float64 in layer 1; convert them"),
+        (
+            {
+                "layers": {1: layer(), 2: layer()},
+                "gradients": LossGradients({1: torch.ones(2, 4, 3, 2), 2: torch.ones(1, 4, 3, 2)}),
+            },
+            r"one dtype and one number of draws, got torch\.float32 and 1 draws in layer 2, unlike the layers before",
+        ),
+        ({"gradients": gradients().to(torch.float16), "layers": {3: layer()}}, r"\[3\], or no gradients"),
     ],
 )
 def test_bad_capture_is_refused(change: dict[str, Any], message: str) -> None:
@@ -79,6 +98,40 @@ def test_capture_does_not_follow_the_mapping_it_was_made_from() -> None:
     capture = make(layers=layers, tokens=["a", "b", "c"], scale=1)
     layers.clear()
     assert (list(capture.layers), capture.tokens, type(capture.scale)) == ([1, 2], ("a", "b", "c"), float)
+
+
+def test_gradients_go_where_the_capture_goes(tmp_path: Path) -> None:
+    given = {2: torch.ones(2, 4, 3, 2), 1: torch.zeros(2, 4, 3, 2)}
+    capture = make(layers={1: layer(), 2: layer()}, gradients=LossGradients(given))
+    given.clear()
+    assert capture.gradients is not None
+    assert list(capture.gradients.layers) == [1, 2]
+    moved = capture.to("cpu").gradients
+    assert moved is not None
+    assert torch.equal(moved.of(capture, 2), torch.ones(2, 4, 3, 2))
+    unmeasured = pickle.loads(pickle.dumps(replace(capture, gradients=None)))
+    assert unmeasured.gradients is None
+    assert torch.equal(pickle.loads(pickle.dumps(capture)).gradients.layers[2], torch.ones(2, 4, 3, 2))
+
+
+def test_gradients_are_an_extra_of_the_file(tmp_path: Path) -> None:
+    """Without them a file has the bytes that it always had, and with them the same tensors and metadata beside."""
+    plain = make()
+    plain.save(tmp_path / "plain.safetensors")
+    again = replace(replace(plain, gradients=gradients(dtype=torch.bfloat16)), gradients=None)
+    again.save(tmp_path / "again.safetensors")
+    assert (tmp_path / "plain.safetensors").read_bytes() == (tmp_path / "again.safetensors").read_bytes()
+    replace(plain, gradients=gradients()).save(tmp_path / "more.safetensors")
+    before, after = (container.read_container(tmp_path / f"{name}.safetensors") for name in ("plain", "more"))
+    assert after[1] == before[1]
+    assert sorted(after[0].keys() - before[0].keys()) == ["layers.1.gradients"]
+
+
+def test_bundled_file_is_written_as_it_was(tmp_path: Path) -> None:
+    capture = Capture.load(bundled_path())
+    assert capture.gradients is None
+    capture.save(tmp_path / "again.safetensors")
+    assert (tmp_path / "again.safetensors").read_bytes() == bundled_path().read_bytes()
 
 
 def test_slices_of_one_tensor_can_be_saved(tmp_path: Path) -> None:

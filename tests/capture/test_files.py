@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import save
 
-from pattern_studio.capture import Capture, LayerCapture, container
+from pattern_studio.capture import Capture, LayerCapture, LossGradients, container
 from pattern_studio.errors import StudioError
 
 METADATA = {
@@ -131,11 +131,17 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     "sensitivity NaN": (lambda: file(sensitivity="[NaN]"), "a finite number from 0 up, got nan"),
     "sensitivity of words": (lambda: file(sensitivity='["much"]'), "a finite number from 0 up, got 'much'"),
     "causal unclear": (lambda: file(causal="True"), "expected causal 'true' or 'false', got 'True'"),
-    "dtype untrue": (lambda: file(dtype="float16"), "the stated dtype 'float16', got float32 in 'layers.3.[qkv]'"),
+    "dtype untrue": (
+        lambda: file(dtype="float16"),
+        "q, k and v of the stated dtype 'float16', got float32 in 'layers.3.[qkv]'",
+    ),
     "no tensors": (lambda: save({}, METADATA), r"expected a mapping of at least one layer, got {}"),
     "no v": (lambda: file({"layers.3.v": None}), "expected q, k and v of every layer, got no layers.3.v"),
-    "unknown tensor": (lambda: file({"layers.3.o": torch.zeros(1)}), r"layers.\{L\}.q, .k and .v, got 'layers.3.o'"),
-    "layer twice": (lambda: file({"layers.03.q": torch.zeros(1)}), r"layers.\{L\}.q, .k and .v, got 'layers.03.q'"),
+    "unknown tensor": (
+        lambda: file({"layers.3.o": torch.zeros(1)}),
+        r"layers.\{L\}.q, .k, .v and, .* got 'layers.3.o'",
+    ),
+    "layer twice": (lambda: file({"layers.03.q": torch.zeros(1)}), r"layers.\{L\}.q, .k, .v and, .* got 'layers.03.q'"),
     "two dimensions": (lambda: file({"layers.3.k": torch.zeros(3, 4)}), r"layers.3: expected k to be .*, got \[3, 4\]"),
     "no heads": (
         lambda: file({"layers.3.k": torch.zeros(0, 3, 4), "layers.3.v": torch.zeros(0, 3, 4)}),
@@ -164,6 +170,38 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     "infinite": (
         lambda: file({"layers.3.k": with_value(float("-inf"))}),
         "layers.3: expected k to be finite, got 1 NaN",
+    ),
+    "gradients alone": (
+        lambda: file({"layers.4.gradients": torch.zeros(1, 4, 3, 4)}),
+        r"expected q, k and v of every layer, got no layers\.4\.q, layers\.4\.k, layers\.4\.v",
+    ),
+    "gradients of some layers": (
+        lambda: file(tensors(layer=4) | {"layers.4.gradients": torch.zeros(1, 4, 3, 4)}),
+        r"expected gradients of every layer of the capture, \[3, 4\], .*, got those of \[4\]; measure them",
+    ),
+    "gradients of other heads": (
+        lambda: file({"layers.3.gradients": torch.zeros(1, 2, 3, 4)}),
+        r"expected gradients \[draws, 4, 3, 4\] in layer 3, as its queries, got \[1, 2, 3, 4\]",
+    ),
+    "gradients without draws": (
+        lambda: file({"layers.3.gradients": torch.zeros(0, 4, 3, 4)}),
+        r"expected gradients \[draws, 4, 3, 4\] in layer 3, as its queries, got \[0, 4, 3, 4\]",
+    ),
+    "gradients of one dimension": (
+        lambda: file({"layers.3.gradients": torch.zeros(1)}),
+        r"expected gradients \[draws, 4, 3, 4\] in layer 3, as its queries, got \[1\]",
+    ),
+    "gradients of float64": (
+        lambda: file({"layers.3.gradients": torch.zeros(1, 4, 3, 4, dtype=torch.float64)}),
+        r"expected gradients in torch.float16, .*, got torch.float64 in layer 3; convert them",
+    ),
+    "gradients NaN": (
+        lambda: file({"layers.3.gradients": torch.full((1, 4, 3, 4), torch.nan)}),
+        "expected gradients of layer 3 to be finite, got 48 NaN or infinite values",
+    ),
+    "gradients cut": (
+        lambda: file({"layers.3.gradients": torch.zeros(1, 4, 3, 4)})[:-4],
+        r"ends at byte \d+, but the file has \d+ .* truncated",
     ),
 }
 
@@ -233,12 +271,19 @@ def captures(draw: st.DrawFn) -> Capture:
     scale = draw(st.floats(min_value=0, exclude_min=True, allow_infinity=False))
     weight = st.floats(0, 1e300)
     weights = draw(st.none() | st.lists(weight, min_size=len(layers), max_size=len(layers)).filter(any).map(tuple))
-    return Capture(layers, draw(words), draw(words), tuple(tokens), scale, draw(st.booleans()), weights)
+    draws, kind = draw(st.integers(0, 2)), draw(st.sampled_from([torch.float16, torch.bfloat16, torch.float32]))
+    gradients = {n: torch.stack([some(one.heads) for _ in range(draws)]).to(kind) for n, one in layers.items() if draws}
+    return Capture(
+        layers, draw(words), draw(words), tuple(tokens), scale, draw(st.booleans()), weights,
+        LossGradients(gradients) if draws else None,
+    )  # fmt: skip
 
 
-@given(captures())
-def test_round_trip_is_exact(tmp_path_factory: pytest.TempPathFactory, capture: Capture) -> None:
-    path = tmp_path_factory.getbasetemp() / "round-trip.safetensors"
+@given(captures(), st.booleans())
+def test_round_trip_is_exact(tmp_path_factory: pytest.TempPathFactory, capture: Capture, npz: bool) -> None:
+    held = [*capture.layers.values(), *(capture.gradients.layers.values() if capture.gradients else ())]
+    npz = npz and not any(torch.bfloat16 in (getattr(one, "dtype", None), capture.dtype) for one in held)
+    path = tmp_path_factory.getbasetemp() / f"round-trip.{'npz' if npz else 'safetensors'}"
     capture.save(path)
     back = Capture.load(path)
     for field in ("model", "text", "tokens", "scale", "causal", "dtype", "sensitivity"):
@@ -247,6 +292,12 @@ def test_round_trip_is_exact(tmp_path_factory: pytest.TempPathFactory, capture: 
     for number, layer in capture.layers.items():
         for name, tensor in layer.named().items():
             assert torch.equal(back.layers[number].named()[name], tensor)
+    assert (back.gradients is None) == (capture.gradients is None)
+    if capture.gradients and back.gradients:
+        assert list(back.gradients.layers) == list(capture.layers)
+        for number, tensor in capture.gradients.layers.items():
+            assert back.gradients.layers[number].dtype == tensor.dtype
+            assert torch.equal(back.gradients.layers[number], tensor)
     data = path.read_bytes()
     back.save(path)
     assert path.read_bytes() == data, "the same capture gives the same bytes"

@@ -6,6 +6,7 @@ import io
 import json
 import pickle
 import zipfile
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -60,6 +61,18 @@ def test_numpy_has_no_bfloat16(tmp_path):
         Capture({0: layer}, "toy", "none", ("a",), 1.0, True).save(tmp_path / "a.npz")
 
 
+def test_numpys_gradients_are_read_in_their_own_dtype():
+    found = Capture.load(saved(header=header(), **arrays(**{"layers.3.gradients": np.ones((2, 4, 3, 4), "f2")})))
+    assert found.dtype == torch.float32
+    assert torch.equal(found.gradients.layers[3], torch.ones(2, 4, 3, 4, dtype=torch.float16))
+
+
+def test_gradients_of_bfloat16_are_not_for_numpy(tmp_path):
+    found = Capture.load(saved(header=header(), **arrays(**{"layers.3.gradients": np.ones((2, 4, 3, 4), "f2")})))
+    with pytest.raises(StudioError, match=r"got bfloat16 in layers\.3\.gradients; save as \.safetensors"):
+        replace(found, gradients=found.gradients.to(torch.bfloat16)).save(tmp_path / "a.npz")
+
+
 def pickled() -> bytes:
     file = io.BytesIO()
     torch.save({"layers.3.q": torch.zeros(1)}, file)
@@ -94,6 +107,10 @@ HOSTILE = {
     ),
     "no v": (lambda: saved(header=header(), **arrays(**{"layers.3.v": None})), r"got no layers\.3\.v"),
     "NaN": (lambda: saved(header=header(), **arrays(**{"layers.3.k": np.full((2, 3, 4), np.nan, "f4")})), "24 NaN"),
+    "gradients of other tokens": (
+        lambda: saved(header=header(), **arrays(**{"layers.3.gradients": np.zeros((1, 4, 5, 4), "f4")})),
+        r"expected gradients \[draws, 4, 3, 4\] in layer 3, as its queries, got \[1, 4, 5, 4\]",
+    ),
     "a member outside": (lambda: with_member("../../evil", b"x"), r"member '../../evil' is no \.npy array"),
     "2 GB claimed": (lambda: with_member("layers.4.q.npy", claims((1 << 29,))), "but has 0 bytes"),
     "cut": (lambda: saved(header=header(), **arrays())[:-30], "a damaged or other one"),

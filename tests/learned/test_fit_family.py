@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import torch
 
 import pattern_studio as ps
 from pattern_studio.learned import fit_family, predicted_loss
@@ -69,6 +72,11 @@ def test_by_loss_the_heads_that_it_minds_have_wide_windows():
     lost = [sum(predicted_loss(p, TEXT, gradients, n, (16, 8)).sum() for n in (7, 20)) for p in (found.pattern, alike)]
     assert lost[0] < lost[1]
     assert fit_family("local_window", TEXT, 0.31, (16, 8), head_floor=0).pattern != found.pattern
+
+
+def test_the_first_rows_of_a_capture_with_gradients_are_those_of_one_without():
+    found = fit_family("columns", replace(TEXT, gradients=drawn(TEXT, 2).to(torch.float32)), 0.5, (16, 8), fit_rows=96)
+    assert found == fit_family("columns", TEXT, 0.5, (16, 8), fit_rows=96)
 
 
 def test_errors():

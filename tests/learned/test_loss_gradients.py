@@ -70,8 +70,22 @@ def test_draws_repeat_and_the_model_is_left_as_it_was():
     assert not one[:, :, -1].any()
 
 
+def test_some_layers_and_heads_are_the_same_ones_of_all():
+    model = llama(3)
+    everything, some = loss_gradients(model, IDS), loss_gradients(model, IDS, layers=[2, 0], heads=[3, 1])
+    assert list(some.layers) == [0, 2]
+    for number, found in some.layers.items():
+        assert torch.equal(found, everything.layers[number][:, [3, 1]])
+
+
 def test_errors():
     model = llama(1)
+    with pytest.raises(ps.StudioError, match=r"expected layers among the model's \[0\], each once, got \[0, 4\]"):
+        loss_gradients(model, IDS, layers=[0, 4])
+    with pytest.raises(ps.StudioError, match=r"expected heads among .* \[0, 1, 2, 3\], each once, got \[1, 1\]"):
+        loss_gradients(model, IDS, heads=[1, 1])
+    with pytest.raises(ps.StudioError, match=r"expected layers .* got \[\]; choose of these"):
+        loss_gradients(model, IDS, layers=[])
     with pytest.raises(ps.StudioError, match="expected at least 2 tokens, as the first has no loss, got 1"):
         loss_gradients(model, [1])
     with pytest.raises(ps.StudioError, match="samples"):
