@@ -33,11 +33,17 @@ class Recorded:
 
 
 def estimated_bytes(
-    config: PretrainedConfig, tokens: int, layers: int | None = None, kv_heads: int | None = None, item: int = 2
+    config: PretrainedConfig,
+    tokens: int,
+    layers: int | None = None,
+    kv_heads: int | None = None,
+    item: int = 2,
+    gradients: int = 0,
 ) -> int:
-    """Bytes of q, k and v that a capture will hold: layers * tokens * (heads + 2 KV heads) * head_dim * item.
+    """Bytes that a capture will hold: layers * tokens * (heads * (item + gradients) + 2 KV heads * item) * head_dim.
 
-    `layers` and `kv_heads` are how many are kept, by default all of the model's; `item` is bytes of an element.
+    `layers` and `kv_heads` are how many are kept, by default all of the model's; `item` is bytes of an element of q, k
+    and v, `gradients` bytes of one of the loss's gradients over all their draws, 0 without them.
 
     >>> from transformers import LlamaConfig
     >>> estimated_bytes(LlamaConfig(num_hidden_layers=30, hidden_size=576, num_attention_heads=9,
@@ -50,7 +56,7 @@ def estimated_bytes(
     dim = getattr(config, "head_dim", None) or config.hidden_size // heads
     kept = own if kv_heads is None else kv_heads
     count = config.num_hidden_layers if layers is None else layers
-    return count * tokens * (heads // own * kept + 2 * kept) * dim * item
+    return count * tokens * (heads // own * kept * (item + gradients) + 2 * kept * item) * dim
 
 
 def record_to_file(

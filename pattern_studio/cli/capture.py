@@ -13,9 +13,14 @@ from ..errors import StudioError
 from . import options as asked
 
 if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedModel
+
+    from ..capture import Capture, LossGradients
     from ..capture.load import Loaded
 
 ABOUT = "record q, k and v of a real model, for analyze --capture"
+SAMPLES = 2  # sets of drawn next tokens that gradients are measured of, beside the text's own
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,6 +34,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sensitivity", action="store_true", help="also measure how much the model minds each layer: a run a layer"
     )
+    parser.add_argument(
+        "--gradients",
+        action="store_true",
+        help="also measure what the loss minds, for fits: about seven runs' time, a training step's memory",
+    )
     parser.add_argument("--note", default="licence not stated", help="on model and text, such as their licences")
 
 
@@ -41,6 +51,7 @@ def run(options: argparse.Namespace) -> None:
         raise StudioError("--sensitivity measures whole layers, got --kv-heads with it; leave one of them out")
     import torch
 
+    from ..capture.container import MAX_FILE_BYTES
     from ..capture.load import load_model
 
     loaded = load_model(options.model)
@@ -50,9 +61,15 @@ def run(options: argparse.Namespace) -> None:
     dtype = getattr(torch, options.dtype)
     count = None if layers is None else len(layers)
     size = estimated_bytes(
-        loaded.model.config, len(ids), count, None if kv_heads is None else len(kv_heads), dtype.itemsize
-    )
+        loaded.model.config, len(ids), count, None if kv_heads is None else len(kv_heads), dtype.itemsize,
+        (1 + SAMPLES) * _dtype_of_gradients(dtype).itemsize if options.gradients else 0,
+    )  # fmt: skip
     print(f"{loaded.name}: {len(ids)} tokens, up to {size / 1e6:.1f} MB", file=sys.stderr)
+    if options.gradients and size > MAX_FILE_BYTES:
+        raise StudioError(
+            f"expected a capture of at most {MAX_FILE_BYTES:,} bytes, got {size:,} with gradients; record fewer "
+            "layers, KV heads or tokens"
+        )
     total = count or loaded.model.config.get_text_config().num_hidden_layers
     done: list[int] = []
 
@@ -74,27 +91,61 @@ def run(options: argparse.Namespace) -> None:
         kv_heads=kv_heads,
         progress=progress,
     )
-    if options.sensitivity:
-        _measure_sensitivity(options, loaded, ids)
+    if options.sensitivity or options.gradients:
+        _measure(options, loaded, ids, kv_heads)
     for number, why in recorded.skipped.items():
         print(f"layer {number} is not in it: {why}", file=sys.stderr)
     print(f"wrote {options.out}: layers {', '.join(map(str, recorded.layers))}, {options.out.stat().st_size} bytes")
 
 
-def _measure_sensitivity(options: argparse.Namespace, loaded: Loaded, ids: tuple[int, ...]) -> None:
-    """Writes the file once more, with its layers' sensitivity; on an error nothing is left."""
+def _measure(options: argparse.Namespace, loaded: Loaded, ids: tuple[int, ...], kv_heads: list[int] | None) -> None:
+    """Writes the file once more, with what its layers mean to the model; on an error nothing is left."""
     from ..capture import Capture
     from ..capture.load import load_model
     from ..metrics.sensitivity import layer_sensitivity
 
     try:
         capture = Capture.load(options.out)
+        if options.gradients and not capture.causal:
+            raise StudioError(
+                f"--gradients takes a model that predicts the next token, got {loaded.name}, whose queries see all "
+                "keys; leave it out"
+            )
         model = (load_model(options.model, head=True) if capture.causal else loaded).model
-        weights = layer_sensitivity(model, ids, capture, progress=lambda said: print(said, file=sys.stderr, flush=True))
-        replace(capture, sensitivity=weights).save(options.out)
+        if options.sensitivity:
+            weights = layer_sensitivity(model, ids, capture, progress=_tell)
+            capture = replace(capture, sensitivity=weights)
+        if options.gradients:
+            _tell("what the loss minds")
+            capture = replace(capture, gradients=_gradients(model, ids, capture, kv_heads))
+        capture.save(options.out)
     except StudioError:
         options.out.unlink()
         raise
+
+
+def _gradients(
+    model: PreTrainedModel, ids: tuple[int, ...], capture: Capture, kv_heads: list[int] | None
+) -> LossGradients:
+    """The loss's gradients of the layers and heads that a capture holds, in the dtype that they are kept in."""
+    from ..learned import loss_gradients
+
+    layer = next(iter(capture.layers.values()))
+    share = layer.heads // layer.kv_heads
+    heads = None if kv_heads is None else [one * share + n for one in kv_heads for n in range(share)]
+    found = loss_gradients(model, ids, samples=SAMPLES, layers=list(capture.layers), heads=heads)
+    return found.to(_dtype_of_gradients(capture.dtype))
+
+
+def _dtype_of_gradients(dtype: torch.dtype) -> torch.dtype:
+    """float32 for such a capture, else bfloat16: in float16 the gradients of some models would be 0."""
+    import torch
+
+    return torch.float32 if dtype == torch.float32 else torch.bfloat16
+
+
+def _tell(said: str) -> None:
+    print(said, file=sys.stderr, flush=True)
 
 
 def _span(name: str, text: str) -> list[int] | None:

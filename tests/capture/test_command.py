@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pattern_studio.capture import Capture
+from pattern_studio.capture import Capture, container
+from pattern_studio.capture.load import load_model
 from pattern_studio.cli import main
+from pattern_studio.learned import fit_blocks, loss_gradients
 from tests.capture.families import save
 
 
@@ -58,6 +60,51 @@ def test_what_the_model_minds_is_in_the_file(family, layers, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
+    ("more", "heads", "kind"),
+    [
+        (("--layers", "0,2"), range(6), torch.bfloat16),
+        (("--layers", "0,2", "--sensitivity"), range(6), torch.bfloat16),
+        (("--layers", "0,2", "--kv-heads", "1,0", "--dtype", "float32"), (3, 4, 5, 0, 1, 2), torch.float32),
+        (("--layers", "0,2", "--kv-heads", "1"), (3, 4, 5), torch.bfloat16),
+    ],
+)
+def test_what_the_loss_minds_is_in_the_file(folder, more, heads, kind, tmp_path, capsys):
+    out = tmp_path / "made.safetensors"
+    assert main([*capture(folder, "--tokens", "50", "--out", str(out)), *more, "--gradients"]) == 0
+    told = capsys.readouterr()
+    assert "what the loss minds" in told.err
+    assert f"{out.stat().st_size} bytes" in told.out
+    # 2 layers x 50 tokens x 8 channels, q, k and v and three draws of gradients as large as q.
+    item, kv = kind.itemsize, len(heads) // 3
+    assert f"up to {2 * 50 * 8 * (4 * len(heads) + 2 * kv) * item / 1e6:.1f} MB" in told.err
+    made = Capture.load(out)
+    assert (made.sensitivity is not None) == ("--sensitivity" in more)
+    loaded = load_model(str(folder), head=True)
+    ids = loaded.ids((folder / "text.txt").read_text(), 50)
+    whole = loss_gradients(loaded.model, ids)
+    assert list(made.gradients.layers) == [0, 2]
+    for number, found in made.gradients.layers.items():
+        assert torch.equal(found, whole.layers[number][:, list(heads)].to(kind))
+    assert fit_blocks(made, 0.5, (16, 8), gradients=made.gradients).tiles > 0
+
+
+def test_gradients_that_no_file_can_hold_are_not_measured(folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(container, "MAX_FILE_BYTES", 60_000)  # q, k and v take 24,000 bytes, the gradients 43,200
+    assert main(capture(folder, "--tokens", "50", "--gradients", "--out", str(tmp_path / "x.safetensors"))) == 2
+    assert "at most 60,000 bytes, got 67,200 with gradients; record fewer" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_encoder_has_no_loss_to_mind(tmp_path, capsys):
+    save("bert", tmp_path)
+    (tmp_path / "text.txt").write_text("A pattern is one line of text.")
+    out = tmp_path / "made.safetensors"
+    assert main([*capture(tmp_path, "--out", str(out)), "--gradients"]) == 2
+    assert "--gradients takes a model that predicts the next token, got" in capsys.readouterr().err
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
     ("message", "more"),
     [
         ("expected 1 to 79 tokens, as the text has 79 and", ("--tokens", "80")),
@@ -65,6 +112,7 @@ def test_what_the_model_minds_is_in_the_file(family, layers, tmp_path, capsys):
         ("--layers takes at least one number, each once, got '1,1'", ("--layers", "1,1")),
         ("--sensitivity measures whole layers, got --kv-heads with it", ("--sensitivity", "--kv-heads", "0")),
         ("changes the output of every layer, got one of 3 tokens", ("--sensitivity", "--tokens", "3")),
+        ("expected at least 2 tokens, as the first has no loss, got 1", ("--gradients", "--tokens", "1")),
         ("expected to meet layers [9], got no attention from [9]", ("--layers", "9")),
     ],
 )
