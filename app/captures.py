@@ -25,12 +25,13 @@ class Source:
     """A capture with what pages say of it.
 
     `key` names it by content: the SHA-256 of its file, "" for the bundled one. `load` gives it, and for the bundled one
-    needs torch, which takes seconds to import: no page may wait for that.
+    needs torch, which takes seconds to import: no page may wait for that. `gradients`: whether it holds any.
     """
 
     key: str
     title: str
     load: Callable[[], Capture]
+    gradients: bool = False
 
 
 def _bundled() -> Capture:
@@ -49,7 +50,7 @@ def source_of(capture: Capture, data: bytes) -> Source:
     model = " ".join(capture.model.split())
     model = model if len(model) <= 40 else f"{model[:39]}…"
     title = f"{model}, {len(capture.tokens):,} tokens, layer{'s' * (len(numbers) > 1)} {layers}"
-    return Source(sha256(data).hexdigest(), title, lambda: capture)
+    return Source(sha256(data).hexdigest(), title, lambda: capture, capture.gradients is not None)
 
 
 @dataclass

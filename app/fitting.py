@@ -13,7 +13,7 @@ from pattern_studio import Pattern, Problem, StudioError, lower
 from pattern_studio.generators import GENERATORS
 
 from .captures import Source
-from .fit_spec import ANY, FREE, LATER, LAYOUTS, FitSpec
+from .fit_spec import ANY, BY_DISTANCE, FREE, LATER, LAYOUTS, LOSS, FitSpec
 from .tasks import Task
 
 if TYPE_CHECKING:
@@ -65,13 +65,14 @@ def fit(spec: FitSpec, source: Source, second: Source | None, task: Task) -> Fit
     """Fit, then measure what stands beside it; minutes for long captures. `second` is another text of the same model.
 
     Raises:
-        StudioError: the budget does not pay for the floors, or the captures do not match.
+        StudioError: the budget does not pay for the floors, the captures do not match, or the first has no gradients
+            to choose by.
         Stopped: the visitor has stopped it.
     """
     task.say("Reading the capture", 0)
     capture, other = source.load(), second and second.load()
     with task.watching():
-        title = LAYOUTS[spec.layout][0].lower()
+        title = LAYOUTS[spec.layout][0].lower() + (", by loss" if spec.by == LOSS else "")
         task.say(f"Fitting {title} to {len(capture.layers)} layers of {len(capture.tokens):,} tokens", 0)
         fitted = _fitted(spec, capture, other)
         known = _known(spec, capture, other)
@@ -89,9 +90,23 @@ def fit(spec: FitSpec, source: Source, second: Source | None, task: Task) -> Fit
 def _fitted(spec: FitSpec, capture: Capture, other: Capture | None) -> Fitted:
     from pattern_studio.learned import FAMILIES, fit_blocks, fit_family
 
+    by_loss = spec.by == LOSS
+    gradients = capture.gradients if by_loss else None
+    if by_loss and gradients is None:
+        raise StudioError(
+            "expected a capture with gradients to choose by what the loss minds, got one without; record it with "
+            "pattern-studio capture --gradients, or choose by attention mass"
+        )
     if spec.layout == FREE:
         return fit_blocks(
-            capture, spec.density, spec.block, row_floor=spec.floor, head_floor=spec.floor, held_out=other
+            capture,
+            spec.density,
+            spec.block,
+            row_floor=spec.floor,
+            head_floor=spec.floor,
+            held_out=other,
+            gradients=gradients,
+            by_distance=BY_DISTANCE if by_loss else 0.0,
         )
     names = tuple(FAMILIES) if spec.layout == ANY else (spec.layout,)
     rows = _known(spec, capture, other)
@@ -103,6 +118,7 @@ def _fitted(spec: FitSpec, capture: Capture, other: Capture | None) -> Fitted:
         fit_rows=None if rows == len(capture.tokens) else rows,
         head_floor=spec.floor,
         held_out=other,
+        gradients=gradients,
     )
 
 
@@ -110,7 +126,7 @@ def _known(spec: FitSpec, capture: Capture, other: Capture | None) -> int:
     """How many rows the fit may look at: all, or half of the query blocks where the others are held out."""
     tokens = len(capture.tokens)
     half = tokens // 2 // spec.block_q * spec.block_q
-    wanted = other is None and spec.held_out == LATER and spec.layout != FREE and capture.causal
+    wanted = other is None and spec.held_out == LATER and spec.spares_rows and capture.causal
     return half if wanted and half else tokens
 
 

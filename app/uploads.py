@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import PurePosixPath, PureWindowsPath
+from typing import TYPE_CHECKING
 
 from numpy.typing import NDArray
 
@@ -18,6 +19,9 @@ from .captures import Source, source_of
 from .reading import MAX_TEXT
 from .theme import MAX_UPLOAD
 from .work import MAX_BLOCK, MAX_HEADS, MAX_LENGTH, Work
+
+if TYPE_CHECKING:
+    from pattern_studio.capture import Capture
 
 MAX_BYTES = MAX_UPLOAD << 20
 MAX_DESIGN = 2 << 20  # bytes of a .json pattern: as JSON can take thirty times its size in memory
@@ -50,7 +54,22 @@ def read_capture(name: str, data: bytes) -> Source:
                     f"expected scores and values that float32 can hold, got some that can reach {scores:.2g} in layer "
                     f"{number} with scale {capture.scale:.3g}; record it again"
                 )
+            _check_gradients(capture, number)
         return source_of(capture, data)
+
+
+def _check_gradients(capture: Capture, number: int) -> None:
+    """Refuse gradients of a layer whose importance, products of four of them, float32 can't hold."""
+    if capture.gradients is None:
+        return
+    layer, found = capture.layers[number], capture.gradients.layers[number]
+    # The most that one row's loss can change by: no output lies further off than values do from one another.
+    change = 2 * float(layer.v.abs().max()) * float(found.abs().max()) * layer.head_dim
+    if not layer.tokens * change**2 < LARGEST**0.5:
+        raise StudioError(
+            f"expected gradients whose fourth powers float32 can hold, got some in layer {number} with which a token's "
+            f"loss can change by {change:.2g}; measure them again"
+        )
 
 
 def read_pattern(name: str, data: bytes, work: Work, tiles: bool = False) -> Work:

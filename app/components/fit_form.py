@@ -8,16 +8,15 @@ import streamlit as st
 
 from .. import captures
 from ..events import FitSet
-from ..fit_spec import FREE, LATER, LAYOUTS, NOTHING, FitSpec
+from ..fit_spec import BY_DISTANCE, LATER, LAYOUTS, NOTHING, WORTHS, FitSpec
 from ..session import follow, on
-from ..state import State
 from .problem_form import BLOCKS_K, BLOCKS_Q
 
 
-def render(state: State) -> None:
-    """Draw the fields, one below the other."""
-    spec = state.fit
+def render(spec: FitSpec) -> None:
+    """Draw the fields, one below the other, as the chosen capture can honour them."""
     _choice("layout", "Layout", list(LAYOUTS), spec.layout, lambda name: LAYOUTS[name][0], LAYOUTS[spec.layout][1])
+    _by(spec)
     key = follow("fit density", round(100 * spec.density))
     st.slider(
         "Block density, %",
@@ -42,11 +41,12 @@ def render(state: State) -> None:
         key=key,
         on_change=on(key, lambda value: FitSet("floor", value / 100)),
         help="No head falls below this share of the mean budget, and with free tiles no query block: a budget that "
-        "only chases mass starves heads and rows, which costs more loss than recall says.",
+        "only chases mass starves heads and rows, which costs more loss than recall says. By loss, 0 is what was "
+        "measured.",
     )
     sources = captures.all_sources()
     others = {key: f"another text: {one.title}" for key, one in sources.items() if key != captures.chosen().key}
-    options = {NOTHING: "nothing"} | ({} if spec.layout == FREE else {LATER: "the second half of the rows"}) | others
+    options = {NOTHING: "nothing"} | ({LATER: "the second half of the rows"} if spec.spares_rows else {}) | others
     _choice(
         "held_out",
         "Held out",
@@ -54,8 +54,29 @@ def render(state: State) -> None:
         held_out(spec, options),
         options.__getitem__,
         "What the fit does not see and is measured on. Another text is another capture of the same model and length, "
-        "which you upload under Capture; earlier rows alone can only be fitted by families.",
+        "which you upload under Capture; earlier rows alone can only be fitted by families, and by mass.",
     )
+
+
+def _by(spec: FitSpec) -> None:
+    """What is chosen by, or a sentence on how to get what it takes."""
+    able = captures.chosen().gradients
+    _choice(
+        "by",
+        "Chosen by",
+        list(WORTHS),
+        spec.by,
+        WORTHS.__getitem__,
+        "Attention mass: what keeps most of this text's attention. What the loss minds: what should cost the model's "
+        "loss on this text most to leave out; half of a free tile's worth is then the mean of its diagonal "
+        f"(by_distance={BY_DISTANCE}), as it was measured.",
+        disabled=not able,
+    )
+    if not able:
+        st.html(
+            '<div class="ps-note">To choose by what the loss minds, take a capture with gradients: '
+            "<code>pattern-studio capture --gradients</code> records one.</div>"
+        )
 
 
 def held_out(spec: FitSpec, options: dict[str, str]) -> str:
@@ -64,7 +85,13 @@ def held_out(spec: FitSpec, options: dict[str, str]) -> str:
 
 
 def _choice(
-    field: str, label: str, options: list, value: object, words: Callable[..., str], text: str | None = None
+    field: str,
+    label: str,
+    options: list,
+    value: object,
+    words: Callable[..., str],
+    text: str | None = None,
+    disabled: bool = False,
 ) -> None:
     key = follow(f"fit {field}", value)
     st.selectbox(
@@ -74,5 +101,6 @@ def _choice(
         key=key,
         format_func=words,
         on_change=on(key, lambda chosen: FitSet(field, chosen)),
+        disabled=disabled,
         help=text,
     )

@@ -12,11 +12,10 @@ from pattern_studio.exporters import export
 
 from .. import numbers
 from ..events import Opened
-from ..fit_spec import FREE
+from ..fit_spec import FREE, LOSS, FitSpec
 from ..fitting import Fit
 from ..reading import MAX_TEXT
 from ..session import sends
-from ..state import State
 from ..theme import colours
 from ..work import Work
 from . import figures_panel
@@ -27,10 +26,16 @@ TRANSFER = (
     "tokens, tiles of 64 x 8, density 10 %) they kept 83.8 % of the text they were fitted to and 51.6 % of another, of "
     "which a plain window with 4 sinks kept 54.3 %."
 )
+TRANSFER_BY_LOSS = (
+    "Half of a tile's worth is the mean of its diagonal, which carries over to other text better than single tiles do. "
+    "Measured on SmolLM2-135M (30 layers, 4,096 tokens, tiles of 64 x 8, density 25 %) on one text, fitted to another, "
+    "and the other way round: with a floor of 0 such a pattern added 0.42 and 1.97 % to the loss; chosen by attention "
+    "mass, with a floor of 25 %, 2.78 and 2.90 %."
+)
 
 
-def render(state: State, found: Fit) -> None:
-    """Draw the result of a fit."""
+def render(spec: FitSpec, found: Fit) -> None:
+    """Draw the result of a fit; `spec` is what the form says now."""
     fitted, work = found.fitted, work_of(found)
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.button(
@@ -57,7 +62,7 @@ def render(state: State, found: Fit) -> None:
             )
     st.html(f'<div class="ps-note">{"<br>".join(escape(line) for line in told(found))}</div>')
     _table(found)
-    if found.spec != state.fit:
+    if found.spec != spec:
         st.html('<div class="ps-note">The form has been changed since; this is the fit before.</div>')
     _heads(found)
 
@@ -70,8 +75,10 @@ def told(found: Fit) -> list[str]:
         lines.append("Nothing was held out: these figures say what it keeps of this text, not of another.")
     else:
         lines.append(f"Held out: {fitted.held_out.on}.")
+    if found.spec.by == LOSS:
+        lines.append("Chosen by what the loss minds, not by the attention mass that recall is of.")
     if found.spec.layout == FREE:
-        lines.append(TRANSFER)
+        lines.append(TRANSFER_BY_LOSS if found.spec.by == LOSS else TRANSFER)
     return lines
 
 

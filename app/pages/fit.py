@@ -22,15 +22,16 @@ def render() -> None:
     with left, st.container(gap="small"):
         capture_picker.render(state)
         st.html(f'<div class="ps-note">{escape(captures.chosen().title)}</div>')
-        fit_form.render(state)
-        _begin(state.fit)
+        spec = state.fit.on(captures.chosen().gradients)
+        fit_form.render(spec)
+        _begin(spec)
     with right, st.container(gap="small"):
         task = tasks().of(session.visitor(), KIND)
         if task is None:
             with st.empty().container():  # the place that progress takes
                 _empty()
         else:
-            progress.render(task, KIND, lambda found: fit_result.render(state, found))
+            progress.render(task, KIND, lambda found: fit_result.render(spec, found))
 
 
 def _begin(spec: FitSpec) -> None:

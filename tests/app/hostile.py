@@ -86,6 +86,10 @@ def changed(seed: int = 0, scale: str | None = None, tokens: list[str] | None = 
     return save(parts | tensors, metadata)
 
 
+def gradients(value: float, layers: tuple[int, ...] = (3, 5)) -> dict[str, torch.Tensor]:
+    return {f"layers.{n}.gradients": torch.full((2, 4, 96, 8), value) for n in layers}
+
+
 def not_a_number() -> torch.Tensor:
     tensor = torch.zeros(4, 96, 8)
     tensor[1, 2, 3] = torch.nan
@@ -111,6 +115,18 @@ def captures(ran: Path) -> dict[str, tuple[bytes, str]]:
         "shape.safetensors": (changed(**{"layers.3.v": torch.zeros(2, 96, 4)}), "to have q's tokens and head_dim"),
         "text.safetensors": (changed(tokens=["a", "b"]), "expected one token string per position, got 2 strings for"),
         "scale.safetensors": (changed(scale="1e300"), "expected scores and values that float32 can hold"),
+        "some-gradients.safetensors": (
+            changed(**gradients(1.0, (3,))),
+            "expected gradients of every layer of the capture, [3, 5]",
+        ),
+        "huge-gradients.safetensors": (
+            changed(**gradients(1e20)),
+            "expected gradients whose fourth powers float32 can hold",
+        ),
+        "infinite-gradients.safetensors": (
+            changed(**gradients(torch.inf)),
+            "gradients of layer 3 to be finite, got 6144 NaN or",
+        ),
     }
 
 

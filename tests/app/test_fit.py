@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from pattern_studio_app import fitting, numbers
+from pattern_studio_app import captures, fitting, numbers
 from pattern_studio_app.captures import source_of
 from pattern_studio_app.components import fit_result
-from pattern_studio_app.fit_spec import ANY, FREE, LATER, LAYOUTS, NOTHING, FitSpec
+from pattern_studio_app.fit_spec import ANY, FREE, LATER, LAYOUTS, LOSS, MASS, NOTHING, FitSpec
 from pattern_studio_app.fitting import STATIC, best_recall, fit
 from pattern_studio_app.tasks import Stopped, Task, tasks
 from streamlit.testing.v1 import AppTest
@@ -21,7 +22,7 @@ from pattern_studio.learned import FAMILIES, fit_blocks, fit_family
 from pattern_studio.metrics import analyze, block_mass, row_recall
 
 from .test_pages import html, labelled
-from .toy import TOKENS, saved, toy
+from .toy import TOKENS, saved, toy, with_gradients
 
 SMALL = FitSpec(density=0.5, block_q=16, block_k=8)
 
@@ -140,6 +141,46 @@ def test_a_model_that_sees_all_keys(folder):
     assert found.lines[1].seen <= 1
 
 
+def by_loss(folder: Path, spec: FitSpec, second=None) -> fitting.Fit:
+    capture = with_gradients()
+    return fit(spec, source_of(capture, saved(capture, folder / "minded.npz")), second, Task(fitting.STEPS))
+
+
+def test_by_loss_free_tiles_are_those_that_the_loss_minds(folder):
+    spec, capture = replace(SMALL, by=LOSS), with_gradients()
+    found = by_loss(folder, spec)
+    again = fit_blocks(capture, 0.5, (16, 8), gradients=capture.gradients, by_distance=0.5)
+    assert found.fitted.pattern == again.pattern != fit_blocks(capture, 0.5, (16, 8)).pattern
+    assert found.lines[0].title == "Fitted: free tiles, by loss"
+    report = analyze(again.pattern, capture, block=(16, 8), metrics=("recall", "oracle"))
+    assert found.lines[0].seen == pytest.approx(report.recall.mean, abs=1e-6)  # recall stays that of mass
+    assert found.lines[1].seen == pytest.approx(report.oracle_recall, abs=1e-6)
+    said = " ".join(fit_result.told(found))
+    assert "Chosen by what the loss minds, not by the attention mass that recall is of." in said
+    assert fit_result.TRANSFER_BY_LOSS in said
+    assert "hardly transfer" not in said
+
+
+def test_by_loss_a_family_sees_the_whole_text(folder):
+    capture, spec = with_gradients(), FitSpec("local_window", 0.5, 16, 8, held_out=LATER, by=LOSS)
+    found = by_loss(folder, spec)
+    again = fit_family("local_window", capture, 0.5, (16, 8), gradients=capture.gradients)
+    assert found.fitted.pattern == again.pattern
+    assert all(line.unseen is None for line in found.lines)
+    second = source(folder, seed=1)
+    again = fit_family("local_window", capture, 0.5, (16, 8), gradients=capture.gradients, held_out=toy(1))
+    assert by_loss(folder, replace(spec, held_out=second.key), second).lines[0].unseen == again.held_out.mean
+
+
+def test_by_mass_gradients_change_nothing(folder):
+    assert by_loss(folder, SMALL).fitted == fitted(folder, SMALL).fitted
+
+
+def test_by_loss_without_gradients_says_what_to_do(folder):
+    with pytest.raises(StudioError, match="record it with pattern-studio capture --gradients, or choose by attention"):
+        fitted(folder, replace(SMALL, by=LOSS))
+
+
 def test_a_stopped_fit_stops(folder):
     task = Task(fitting.STEPS)
     task.stop()
@@ -157,6 +198,20 @@ def test_the_note_on_transfer_is_what_was_measured():
     }
     for way in ("fitted blocks", "fitted blocks, on the fit's own text", "local_window"):
         assert f"{int(1000 * at[way]) / 10} %" in fit_result.TRANSFER
+
+
+def test_the_note_on_the_transfer_of_a_fit_by_loss_is_what_was_measured():
+    folder = Path(__file__).parents[2] / "benchmarks" / "results"
+    names = ("2026-11-28-fitted-loss", "2026-11-29-by-loss-fitted-loss", "2026-11-29-by-loss-reversed-fitted-loss")
+    added = {
+        (row["way"], row["fitted_on"]): f"{100 * row['relative']:.2f}"
+        for name in names
+        for row in json.loads((folder / f"{name}.json").read_text())["rows"]
+        if not row["fitted_on_scored_text"] and row["block"] == [64, 8] and row["requested_block_density"] == 0.25
+    }
+    loss, mass = ([value for (one, _), value in added.items() if one == f"tiles by {by}"] for by in ("loss", "mass"))
+    assert f"added {' and '.join(loss)} % to the loss" in fit_result.TRANSFER_BY_LOSS
+    assert f"a floor of 25 %, {' and '.join(mass)} %." in fit_result.TRANSFER_BY_LOSS
 
 
 def one_page() -> None:
@@ -178,8 +233,8 @@ def at() -> AppTest:
     return at
 
 
-def with_toy(at: AppTest, folder: Path, seed: int = 0, causal: bool = True) -> AppTest:
-    capture = toy(seed, causal=causal)
+def with_toy(at: AppTest, folder: Path, seed: int = 0, causal: bool = True, make=toy) -> AppTest:
+    capture = make(seed, causal=causal)
     data = saved(capture, folder / "toy.npz")
     at.file_uploader[0].set_value(("toy.npz", data, "application/octet-stream")).run()
     assert not at.exception
@@ -229,6 +284,32 @@ def test_a_fit_from_the_form_is_opened_in_design_and_undone(at, folder):
     assert (state.shown.q_len, state.shown.heads, state.shown.block, state.shown.layer) == (TOKENS, 4, (16, 8), 3)
     at.button(key="undo").click().run()
     assert labelled(at.text_input, "Pattern").value == "causal & (window(255, 0) | sink(4))"
+
+
+def test_by_loss_is_for_captures_with_gradients(at, folder):
+    assert labelled(at.selectbox, "Chosen by").disabled
+    assert "<code>pattern-studio capture --gradients</code> records one" in html(at)
+    with_toy(at, folder, make=with_gradients)
+    labelled(at.selectbox, "Layout").set_value("columns").run()
+    assert not labelled(at.selectbox, "Chosen by").disabled
+    assert "capture --gradients" not in html(at)
+    assert "the second half of the rows" in labelled(at.selectbox, "Held out").options
+    labelled(at.selectbox, "Chosen by").set_value(LOSS).run()
+    assert labelled(at.selectbox, "Held out").options == ["nothing", f"another text: {captures.BUNDLED.title}"]
+    labelled(at.selectbox, "Layout").set_value(FREE).run()
+    fit_now(small(at))
+    capture = with_gradients()
+    again = fit_blocks(capture, 0.5, (16, 8), gradients=capture.gradients, by_distance=0.5)
+    assert f"<td>{numbers.percent(again.fit.mean)}</td>" in html(at)
+    assert "Fitted: free tiles, by loss" in html(at)
+    assert "this is the fit before" not in html(at)
+    # With a capture without gradients it is mass again, and the fit that is shown is told from what the form says.
+    with_toy(at, folder, seed=1)
+    assert (labelled(at.selectbox, "Chosen by").value, labelled(at.selectbox, "Chosen by").disabled) == (MASS, True)
+    assert "this is the fit before" in html(at)
+    fit_now(at)
+    assert f"<td>{numbers.percent(fit_blocks(toy(1), 0.5, (16, 8)).fit.mean)}</td>" in html(at)
+    assert "by loss" not in html(at)
 
 
 def test_the_form_and_the_fit_survive_a_change_of_page(at, folder):

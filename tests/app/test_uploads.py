@@ -23,6 +23,7 @@ from streamlit.testing.v1 import AppTest
 import pattern_studio as ps
 from pattern_studio import StudioError
 from pattern_studio.exporters import export
+from pattern_studio.learned import tile_importance
 from pattern_studio.metrics import analyze
 
 from ..capture.toy_model import save_llama
@@ -62,6 +63,16 @@ class TestCaptures:
         assert words in text
         assert "\n" not in text
         assert len(text) <= 600
+
+    def test_gradients_that_are_let_in_give_each_tile_a_number(self):
+        values = max(float(layer.v.abs().max()) for layer in toy().layers.values())
+        most = (uploads.LARGEST**0.5 / 96) ** 0.5 / (2 * values * 8)
+        source = read_capture("mine.safetensors", hostile.changed(**hostile.gradients(0.99 * most)))
+        assert source.gradients
+        capture = source.load()
+        assert tile_importance(capture, capture.gradients, 3, (16, 8)).isfinite().all()
+        with pytest.raises(StudioError, match="with which a token's loss can change by"):
+            read_capture("mine.safetensors", hostile.changed(**hostile.gradients(1.01 * most)))
 
     def test_too_large_a_file(self, monkeypatch):
         monkeypatch.setattr(uploads, "MAX_BYTES", 100)

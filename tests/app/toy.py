@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from pattern_studio.capture import Capture, LayerCapture
+from pattern_studio.capture import Capture, LayerCapture, LossGradients
 
 TOKENS = 96
 
@@ -22,6 +23,15 @@ def toy(seed: int = 0, tokens: int = TOKENS, causal: bool = True, layers: tuple[
 
     made = {number: LayerCapture(part(4), part(2), part(2)) for number in layers}
     return Capture(made, f"toy {seed}, CC0", f"made up {seed}, CC0", words(tokens), 0.35, causal)
+
+
+def with_gradients(seed: int = 0, **options) -> Capture:
+    """The same with gradients at random, of two draws, large in the last head of each layer."""
+    capture, random = toy(seed, **options), torch.Generator().manual_seed(seed + 100)
+    found = {n: torch.randn(2, *one.q.shape, generator=random) for n, one in capture.layers.items()}
+    for tensor in found.values():
+        tensor[:, -1] *= 5
+    return replace(capture, gradients=LossGradients(found))
 
 
 def words(tokens: int) -> tuple[str, ...]:
