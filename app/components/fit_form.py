@@ -17,33 +17,27 @@ def render(spec: FitSpec) -> None:
     """Draw the fields, one below the other, as the chosen capture can honour them."""
     _choice("layout", "Layout", list(LAYOUTS), spec.layout, lambda name: LAYOUTS[name][0], LAYOUTS[spec.layout][1])
     _by(spec)
-    key = follow("fit density", round(100 * spec.density))
-    st.slider(
-        "Block density, %",
-        1,
-        100,
-        round(100 * spec.density),
-        key=key,
-        on_change=on(key, lambda value: FitSet("density", value / 100)),
-        help="Active tiles / tiles of the model's own dense mask, over all heads and layers together.",
-    )
     left, right = st.columns(2, gap="small")
     with left:
+        _percent(
+            "density",
+            "Block density, %",
+            1,
+            spec.density,
+            "Active tiles / tiles of the model's own dense mask, over all heads and layers together.",
+        )
         _choice("block_q", "Block, rows", list(BLOCKS_Q), spec.block_q, str, "Query rows of a tile.")
     with right:
+        _percent(
+            "floor",
+            "Floor, % of mean",
+            0,
+            spec.floor,
+            "No head falls below this share of the mean budget, and with free tiles no query block: a budget that only "
+            "chases mass starves heads and rows, which costs more loss than recall says. By loss, 0 is what was "
+            "measured.",
+        )
         _choice("block_k", "Block, keys", list(BLOCKS_K), spec.block_k, str, "Keys of a tile.")
-    key = follow("fit floor", round(100 * spec.floor))
-    st.slider(
-        "Floor, % of the mean",
-        0,
-        100,
-        round(100 * spec.floor),
-        key=key,
-        on_change=on(key, lambda value: FitSet("floor", value / 100)),
-        help="No head falls below this share of the mean budget, and with free tiles no query block: a budget that "
-        "only chases mass starves heads and rows, which costs more loss than recall says. By loss, 0 is what was "
-        "measured.",
-    )
     sources = captures.all_sources()
     others = {key: f"another text: {one.title}" for key, one in sources.items() if key != captures.chosen().key}
     options = {NOTHING: "nothing"} | ({LATER: "the second half of the rows"} if spec.spares_rows else {}) | others
@@ -74,14 +68,22 @@ def _by(spec: FitSpec) -> None:
     )
     if not able:
         st.html(
-            '<div class="ps-note">To choose by what the loss minds, take a capture with gradients: '
-            "<code>pattern-studio capture --gradients</code> records one.</div>"
+            '<div class="ps-note">To choose by loss, record a capture with '
+            '<code style="white-space:nowrap">pattern-studio capture --gradients</code>.</div>'
         )
 
 
 def held_out(spec: FitSpec, options: dict[str, str]) -> str:
     """What is held out where the wish can't be honoured: nothing."""
     return spec.held_out if spec.held_out in options else NOTHING
+
+
+def _percent(field: str, label: str, least: int, value: float, text: str) -> None:
+    shown = round(100 * value)
+    key = follow(f"fit {field}", shown)
+    st.slider(
+        label, least, 100, shown, key=key, on_change=on(key, lambda percent: FitSet(field, percent / 100)), help=text
+    )
 
 
 def _choice(

@@ -37,7 +37,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--gradients",
         action="store_true",
-        help="also measure what the loss minds, for fits: about seven runs' time, a training step's memory",
+        help="also measure what the loss minds, for fits: six to nine runs' time, a training step's memory",
     )
     parser.add_argument("--note", default="licence not stated", help="on model and text, such as their licences")
 
