@@ -24,6 +24,12 @@ class LossGradients:
 
     In nats for a unit of the output. A draw is a set of next tokens: the text's own first, then the model's.
     `pattern_studio.learned.loss_gradients` measures them, and a capture of the text may hold them.
+
+    >>> from dataclasses import replace
+    >>> from pattern_studio.capture import bundled
+    >>> ones = LossGradients({number: torch.ones(1, 9, 1024, 64) for number in (7, 20)})
+    >>> replace(bundled(), gradients=ones).gradients.of(bundled(), 20).shape
+    torch.Size([1, 9, 1024, 64])
     """
 
     layers: Mapping[int, Tensor]
@@ -60,6 +66,11 @@ def checked_gradients(gradients: object, capture: Capture) -> LossGradients:
 
     Raises:
         StudioError: they are of other layers, another text or model, another dtype, or a value is NaN or infinite.
+
+    >>> from pattern_studio.capture import bundled
+    >>> found = LossGradients({number: torch.ones(1, 9, 1024, 64) for number in (20, 7)})
+    >>> list(checked_gradients(found, bundled()).layers)
+    [7, 20]
     """
     if not isinstance(gradients, LossGradients) or not isinstance(gradients.layers, Mapping):
         raise StudioError(f"expected gradients as LossGradients, got {type(gradients).__name__}; see loss_gradients")
