@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from pattern_studio.capture.container import reason
-from pattern_studio.capture.load import Loaded
+from pattern_studio.capture.load import Loaded, random_parts
 from pattern_studio.errors import StudioError
 
 MAX_WEIGHTS = 4 << 30  # bytes of weights; in float32 they take up to twice as much memory
@@ -81,8 +81,8 @@ def load_folder(text: str) -> Loaded:
         model, found = transformers.AutoModel.from_pretrained(
             folder, config=config, dtype="float32", use_safetensors=True, output_loading_info=True, **local
         )
-        if found["missing_keys"]:
-            raise StudioError(f"the weights have nothing for {short(sorted(found['missing_keys']))}")
+        if missing := random_parts(found):
+            raise StudioError(f"the weights have nothing for {short(missing)}")
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **local)
     except Exception as error:  # an untrusted config can make transformers stumble anywhere
         what = " ".join(str(error).split())[:200]

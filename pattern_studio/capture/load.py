@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from reprlib import repr as short
 from typing import TYPE_CHECKING, Any
 
 from pattern_studio.errors import StudioError
@@ -46,7 +48,7 @@ def load_model(name: str, *, head: bool = False) -> Loaded:
     `head` asks for the model with the part that predicts the next token, which `minilm`, an encoder, does not have.
 
     Raises:
-        StudioError: transformers is not installed, or the model can't be loaded.
+        StudioError: transformers is not installed, or the model can't be loaded, or has no weights for a part of it.
     """
     if name == "smollm2":
         from pattern_studio.capture.smollm2 import MODEL_NAME, load_smollm2
@@ -77,7 +79,7 @@ def load_model(name: str, *, head: bool = False) -> Loaded:
         ) from error
     kind = transformers.AutoModelForCausalLM if head else transformers.AutoModel
     try:
-        model = kind.from_pretrained(name, dtype="float32")
+        model, found = kind.from_pretrained(name, dtype="float32", output_loading_info=True)
         tokenizer = transformers.AutoTokenizer.from_pretrained(name)
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise StudioError(
@@ -85,4 +87,20 @@ def load_model(name: str, *, head: bool = False) -> Loaded:
             f"loaded ({str(error).splitlines()[0][:200]}); check the name, and the network for one that is not on this "
             "machine"
         ) from error
+    if missing := random_parts(found):
+        raise StudioError(
+            f"expected weights for all of {kind.__name__}, got none in {name!r} for {short(missing)}, which would be "
+            "random; take a checkpoint that was trained as such a model"
+        )
     return Loaded(model.eval(), tokenizer, called or f"{name} ({model.config.model_type})")
+
+
+def random_parts(info: Mapping[str, Any]) -> list[str]:
+    """What transformers drew at random, by the loading info that it gives, if it has a part in what is measured.
+
+    A pooler has none: it comes after the last layer, and checkpoints of masked language models lack it.
+
+    >>> random_parts({"missing_keys": {"lm_head.weight", "pooler.dense.weight"}})
+    ['lm_head.weight']
+    """
+    return sorted(name for name in info["missing_keys"] if not name.startswith("pooler."))
