@@ -46,7 +46,7 @@ def loss_gradients(
 
     Returns:
         float32, 1 + samples draws, of the layers in order of their numbers. Memory: what one pass keeps for the way
-        back, all layers' gradients of one draw, and these.
+        back to the first of them, their gradients of one draw, and these.
 
     Raises:
         StudioError: fewer than two tokens, a model in training mode or without a plain language-model head,
@@ -74,12 +74,10 @@ def loss_gradients(
     try:
         for parameter, _ in frozen:
             parameter.requires_grad_(False)
-        with torch.enable_grad(), attention_outputs(model) as outputs:
-            # What the layers read is a leaf of its own, so that the way back goes through all of them.
-            embedded = model.get_input_embeddings()(tokens).detach().requires_grad_()
-            hidden = model.base_model(inputs_embeds=embedded, use_cache=False).last_hidden_state
-        sets = _by_hidden(head, hidden.detach()[0], tokens[0], samples, seed)
+        with torch.enable_grad(), attention_outputs(model, layers) as outputs:
+            hidden = model.base_model(tokens, use_cache=False).last_hidden_state
         numbers = sorted(_chosen("layers", layers, outputs))
+        sets = _by_hidden(head, hidden.detach()[0], tokens[0], samples, seed)
         reached = [outputs[n] for n in numbers]
         kept = [_chosen("heads", heads, range(one.shape[1])) for one in reached]
         found = []

@@ -9,6 +9,7 @@ from transformers import AttentionInterface, LlamaConfig, LlamaForCausalLM
 import pattern_studio as ps
 from pattern_studio.capture.record import record, switched_attention
 from pattern_studio.learned import LossGradients, loss_gradients
+from pattern_studio.learned.attention_outputs import attention_outputs
 
 IDS = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3]
 
@@ -70,12 +71,25 @@ def test_draws_repeat_and_the_model_is_left_as_it_was():
     assert not one[:, :, -1].any()
 
 
-def test_some_layers_and_heads_are_the_same_ones_of_all():
+@pytest.mark.parametrize("layers", [[2, 0], [2, 1], [2]])
+def test_some_layers_and_heads_are_the_same_ones_of_all(layers):
     model = llama(3)
-    everything, some = loss_gradients(model, IDS), loss_gradients(model, IDS, layers=[2, 0], heads=[3, 1])
-    assert list(some.layers) == [0, 2]
+    everything, some = loss_gradients(model, IDS), loss_gradients(model, IDS, layers=layers, heads=[3, 1])
+    assert list(some.layers) == sorted(layers)
     for number, found in some.layers.items():
         assert torch.equal(found, everything.layers[number][:, [3, 1]])
+
+
+def test_what_comes_before_the_first_wanted_layer_keeps_nothing_for_a_way_back():
+    model = llama(3).requires_grad_(False)
+    with attention_outputs(model, [1]) as outputs:
+        hidden = model.base_model(torch.tensor([IDS])).last_hidden_state
+    assert hidden.requires_grad
+    assert [(outputs[n].requires_grad, outputs[n].is_leaf) for n in range(3)] == [
+        (False, True),
+        (True, True),
+        (True, False),
+    ]
 
 
 def test_errors():
