@@ -7,9 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class RecordSpec:
-    """The model's folder, its layers as typed, how many tokens of the text, and the text; "" is the bundled one's."""
+    """The model's folder, its layers as typed, how many tokens of the text, and the text; "" is the bundled one's.
+
+    `gradients`: whether what the loss minds is measured as well, for fits.
+    """
 
     folder: str = ""
     layers: str = "0"
     tokens: int = 512
     text: str = ""
+    gradients: bool = False

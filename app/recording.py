@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import re
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 import streamlit as st
 
@@ -16,9 +18,13 @@ from .record_spec import RecordSpec
 from .tasks import Task
 from .uploads import MAX_BYTES
 
+if TYPE_CHECKING:
+    from pattern_studio.capture import Capture
+
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 MAX_TOKENS = 8192
 MAX_TEXT = 1_000_000  # characters
+GRADIENTS = 6  # bytes of an element: three draws in bfloat16
 
 
 def why_not() -> str:
@@ -51,8 +57,11 @@ def layer_numbers(text: str) -> list[int]:
 def record(spec: RecordSpec, task: Task) -> Source:
     """Load the model, let it read, and keep q, k and v of the layers; the file in between is gone afterwards.
 
+    With `spec.gradients` also what its loss minds of their outputs.
+
     Raises:
-        StudioError: the folder, the layers or the tokens are none that can be recorded, with what to do.
+        StudioError: the folder, the layers or the tokens are none that can be recorded, or gradients are asked for of a
+            model that does not predict the next token, with what to do.
         Stopped: the visitor has stopped it.
     """
     if reason := why_not():
@@ -69,11 +78,13 @@ def record(spec: RecordSpec, task: Task) -> Source:
     from pattern_studio.capture.folder import load_folder
     from pattern_studio.capture.to_file import estimated_bytes, record_to_file
 
-    task.say(f"Loading the model in {spec.folder.strip()[-60:]}", 0, len(numbers) + 1)
+    task.say(f"Loading the model in {spec.folder.strip()[-60:]}", 0, len(numbers) + 1 + spec.gradients)
     loaded = load_folder(spec.folder)
     try:
-        if (size := estimated_bytes(loaded.model.config, spec.tokens, len(numbers))) > MAX_BYTES:
-            raise StudioError(f"expected at most {MAX_BYTES:,} bytes of q, k and v, got {size:,}; take fewer layers")
+        gradients = GRADIENTS if spec.gradients else 0
+        size = estimated_bytes(loaded.model.config, spec.tokens, len(numbers), gradients=gradients)
+        if size > MAX_BYTES:
+            raise StudioError(f"expected a capture of at most {MAX_BYTES:,} bytes, got {size:,}; take fewer layers")
         text = spec.text.strip() or "".join(BUNDLED.load().tokens)
         ids = loaded.ids(text, min(spec.tokens, len(loaded.ids(text))))
         task.say(f"{loaded.name} reads {len(ids):,} tokens", 1)
@@ -95,6 +106,9 @@ def record(spec: RecordSpec, task: Task) -> Source:
                 tokens=tuple(loaded.tokenizer.decode([token]) for token in ids),
                 progress=progress,
             )
+            if spec.gradients:
+                task.say("What the loss minds of them", 1 + len(done))
+                _with_gradients(Capture.load(file), spec.folder, ids, numbers).save(file)
             data = file.read_bytes()
     except (AttributeError, TypeError, RuntimeError, IndexError, KeyError) as error:
         raise StudioError(
@@ -102,3 +116,20 @@ def record(spec: RecordSpec, task: Task) -> Source:
             f"{loaded.name}: {' '.join(str(error).split())[:200]}; record it in Python"
         ) from error
     return source_of(Capture.load(data), data)
+
+
+def _with_gradients(capture: Capture, folder: str, ids: tuple[int, ...], layers: list[int]) -> Capture:
+    """The capture of these tokens with what the loss minds, by the same folder's model with its output layer."""
+    import torch
+
+    from pattern_studio.capture.folder import load_folder
+    from pattern_studio.learned import loss_gradients
+
+    if not capture.causal:
+        raise StudioError(
+            "expected a model that predicts the next token to measure what its loss minds, got an encoder; record it "
+            "without"
+        )
+    # Not float16, in which the gradients of some models would be 0.
+    found = loss_gradients(load_folder(folder, head=True).model, ids, layers=layers).to(torch.bfloat16)
+    return replace(capture, gradients=found)

@@ -28,6 +28,14 @@ def render(kept: captures.Store) -> None:
         _field(kept, "layers", st.text_input, "Layers", placeholder="0, 7, 20")
         _field(kept, "tokens", st.number_input, "Tokens", min_value=1, max_value=recording.MAX_TOKENS, step=1)
     _field(kept, "text", st.text_area, "Text", height=80, placeholder="Nothing here: the text of the bundled capture")
+    _field(
+        kept,
+        "gradients",
+        st.checkbox,
+        "Also what the loss minds",
+        help="For a fit that is chosen by it, of a model that predicts the next token: six to nine times the time, and "
+        "a training step's memory.",
+    )
     spec, name = kept.record, visitor()
 
     def begin() -> None:

@@ -56,8 +56,10 @@ def model_folder(text: str) -> Path:
     return folder
 
 
-def load_folder(text: str) -> Loaded:
+def load_folder(text: str, *, head: bool = False) -> Loaded:
     """The model in a folder and its tokenizer: float32, on the CPU, in eval mode.
+
+    `head` asks for the model with the part that predicts the next token.
 
     Raises:
         StudioError: as `model_folder` does, transformers is not installed, or the weights are not the config's.
@@ -70,15 +72,16 @@ def load_folder(text: str) -> Loaded:
             'install the extra: pip install "pattern-studio[models]"'
         ) from error
     folder = model_folder(text)
+    kind: Any = transformers.AutoModelForCausalLM if head else transformers.AutoModel
     size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
     local: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
     try:
         config = transformers.AutoConfig.from_pretrained(folder, **local)
         with torch.device("meta"):  # shapes only, nothing is allocated
-            described = sum(part.numel() for part in transformers.AutoModel.from_config(config).parameters())
+            described = sum(part.numel() for part in kind.from_config(config).parameters())
         if described > 2 * size:  # at least half a byte each
             raise StudioError(f"config.json describes {described:,} parameters, the weights have {size:,} bytes")
-        model, found = transformers.AutoModel.from_pretrained(
+        model, found = kind.from_pretrained(
             folder, config=config, dtype="float32", use_safetensors=True, output_loading_info=True, **local
         )
         if missing := random_parts(found):

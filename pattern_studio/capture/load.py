@@ -77,7 +77,7 @@ def load_model(name: str, *, head: bool = False) -> Loaded:
             f"expected transformers to load {name!r}, but it can't be imported ({error}); "
             'install the extra: pip install "pattern-studio[models]"'
         ) from error
-    kind = transformers.AutoModelForCausalLM if head else transformers.AutoModel
+    kind: Any = transformers.AutoModelForCausalLM if head else transformers.AutoModel
     try:
         model, found = kind.from_pretrained(name, dtype="float32", output_loading_info=True)
         tokenizer = transformers.AutoTokenizer.from_pretrained(name)

@@ -1,7 +1,9 @@
-"""The real app and a real browser, for the tests that drive it."""
+"""The real app and a real browser, for the tests that drive it, and a look at what is left behind."""
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -36,3 +38,12 @@ def page(browser: BrowserContext) -> Iterator[Page]:
     yield fresh
     assert fresh.locator(".stException").count() == 0, fresh.locator(".stException").first.inner_text()
     fresh.close()
+
+
+@pytest.fixture
+def nothing_left() -> Iterator[None]:
+    """Nothing of ours is left in the folder for temporary files."""
+    before = set(os.listdir(tempfile.gettempdir()))
+    yield
+    left = {name for name in set(os.listdir(tempfile.gettempdir())) - before if name.startswith("pattern-studio")}
+    assert not left

@@ -10,14 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pattern_studio_app import captures, recording, theme, uploads
+from pattern_studio_app import captures, theme, uploads
 from pattern_studio_app.reading import MAX_TEXT
-from pattern_studio_app.record_spec import RecordSpec
-from pattern_studio_app.recording import layer_numbers, record, why_not
-from pattern_studio_app.tasks import Stopped, Task, tasks
 from pattern_studio_app.uploads import MAX_BYTES, read_capture, read_pattern
 from pattern_studio_app.work import Work
-from streamlit import config
 from streamlit.testing.v1 import AppTest
 
 import pattern_studio as ps
@@ -26,7 +22,6 @@ from pattern_studio.exporters import export
 from pattern_studio.learned import tile_importance
 from pattern_studio.metrics import analyze
 
-from ..capture.toy_model import save_llama
 from . import hostile
 from .test_pages import html, labelled
 from .toy import TOKENS, npy, saved, toy
@@ -36,12 +31,9 @@ PRESET = "causal & (window(255, 0) | sink(4))"
 
 
 @pytest.fixture(autouse=True)
-def _nothing_runs_or_is_written():
-    before = set(os.listdir(tempfile.gettempdir()))
+def _nothing_runs_or_is_written(nothing_left):
     yield
     assert not RAN.exists()
-    left = {name for name in set(os.listdir(tempfile.gettempdir())) - before if name.startswith("pattern-studio")}
-    assert not left
 
 
 class TestCaptures:
@@ -172,100 +164,11 @@ class TestPatterns:
                 read_pattern("a", begin + data, Work())
 
 
-@pytest.fixture(scope="session")
-def llama(tmp_path_factory) -> Path:
-    path = tmp_path_factory.mktemp("models") / "toy-llama"
-    save_llama(path)
-    return path
-
-
-@pytest.fixture
-def loopback():
-    before = config.get_option("server.address")
-    config.set_option("server.address", "127.0.0.1")
-    yield
-    config.set_option("server.address", before)
-
-
-class TestRecording:
-    def test_a_model_in_a_folder(self, llama, loopback):
-        text = "the quick brown fox jumps over a lazy dog " * 3
-        source = record(RecordSpec(str(llama), "2, 0", 20, text), Task(1))
-        assert source.title == "toy-llama (llama); licence not stated, 20 tokens, layers 0 and 2"
-        capture = source.load()
-        assert capture.tokens[:3] == ("the", "quick", "brown")
-        assert (capture.layers[2].heads, capture.layers[2].kv_heads, capture.causal) == (4, 2, True)
-
-    def test_it_says_what_it_does(self, llama, loopback):
-        said = []
-
-        class Told(Task):
-            def say(self, words, done, of=None):
-                super().say(words, done, of)
-                said.append((words, self.done, self.of))
-
-        record(RecordSpec(str(llama), "0, 1", 5, "the fox"), Told(1))
-        assert said[1:] == [
-            ("toy-llama (llama) reads 2 tokens", 1, 3),
-            ("Recorded layer 0", 2, 3),
-            ("Recorded layer 1", 3, 3),
-        ]
-
-    def test_it_can_be_stopped(self, llama, loopback):
-        class Soon(Task):
-            def say(self, words, done, of=None):
-                super().say(words, done, of)
-                if words.startswith("Recorded"):
-                    self.stop()
-
-        with pytest.raises(Stopped):
-            record(RecordSpec(str(llama), "0, 1, 2", 5, "the fox"), Soon(1))
-
-    @pytest.mark.parametrize(
-        ("spec", "error"),
-        [
-            (RecordSpec("models/mine"), "expected an absolute path such as /models/mine, got 'models/mine'"),
-            (RecordSpec("/etc"), "got no config.json; save the model and its tokenizer there"),
-            (RecordSpec("/etc", "0-3"), "expected layers such as 0, 7, 20, got '0-3'"),
-            (RecordSpec("/etc", tokens=9999), "expected 1 to 8,192 tokens"),
-            (RecordSpec("/etc", text="a" * 1_000_001), "got 512 tokens of 1,000,001 characters; take fewer"),
-        ],
-    )
-    def test_what_can_not_be_recorded(self, spec, error, loopback):
-        with pytest.raises(StudioError, match=error):
-            record(spec, Task(1))
-
-    def test_layers_that_the_model_does_not_have(self, llama, loopback):
-        with pytest.raises(StudioError, match=r"choose among those met: \[0, 1, 2\]"):
-            record(RecordSpec(str(llama), "0, 9", 5, "the fox"), Task(1))
-
-    def test_too_much_to_be_kept(self, llama, loopback, monkeypatch):
-        monkeypatch.setattr(recording, "MAX_BYTES", 1000)
-        with pytest.raises(
-            StudioError, match="expected at most 1,000 bytes of q, k and v, got 1,280; take fewer layers"
-        ):
-            record(RecordSpec(str(llama), "0", 10, "the fox"), Task(1))
-
-    @pytest.mark.parametrize("text", ["", "a", "1,", "1, 1", "-1", "99999", "1.5"])
-    def test_layers_are_distinct_numbers(self, text):
-        with pytest.raises(StudioError, match="write distinct whole numbers"):
-            layer_numbers(text)
-
-    def test_only_a_server_for_this_machine_records(self, llama):
-        assert "start it with pattern-studio app" in why_not()
-        with pytest.raises(StudioError, match="the server has to be bound to that machine alone"):
-            record(RecordSpec(str(llama)), Task(1))
-
-    def test_without_transformers_one_sentence_says_what_to_install(self, loopback, monkeypatch):
-        monkeypatch.setattr(recording.importlib.util, "find_spec", lambda name: None)
-        assert why_not().startswith("Recording needs transformers: pip install 'pattern-studio[models]'")
-
-
 def one_page() -> None:
     import streamlit as st
-    from pattern_studio_app.pages import compare, design, quality
+    from pattern_studio_app.pages import compare, design, fit, quality
 
-    {"quality": quality, "design": design, "compare": compare}[st.session_state["page"]].render()
+    {"quality": quality, "design": design, "compare": compare, "fit": fit}[st.session_state["page"]].render()
 
 
 def started(page: str) -> AppTest:
@@ -376,31 +279,6 @@ class TestPages:
         given_file(at, "tiles.npy", npy(np.tri(64, dtype=bool)))
         assert labelled(at.text_input, "Pattern").value == "(causal | chunk(16))"[1:-1]
         assert "save a cell" not in html(at)
-
-    def test_the_form_records_and_the_capture_is_chosen(self, llama, loopback):
-        at = started("quality")
-        labelled(at.text_input, "Folder").set_value(str(llama)).run()
-        labelled(at.text_input, "Layers").set_value("1").run()
-        labelled(at.text_area, "Text").set_value("the quick brown fox " * 10).run()
-        at.button(key="record").click().run()
-        at.run()
-        assert not at.exception
-        assert "toy-llama (llama); licence not stated, 40 tokens, layer 1" in html(at)
-        assert "Layer 1, head 0" in html(at)
-
-    def test_a_recording_that_fails_says_why(self, loopback):
-        at = started("quality")
-        labelled(at.text_input, "Folder").set_value("/etc").run()
-        at.button(key="record").click().run()
-        tasks().of(at.session_state["studio session"].visitor, "record").future.exception(60)
-        at.run()
-        assert not at.exception
-        assert "got no config.json; save the model and its tokenizer there" in html(at)
-
-    def test_a_server_for_others_offers_no_recording(self):
-        at = started("quality")
-        assert "Recording reads folders of the machine that serves this page" in html(at)
-        assert not [field for field in at.text_input if field.label == "Folder"]
 
 
 def test_streamlit_refuses_more_than_we_read():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,9 @@ from tests.metrics.test_memory import PEAK
 
 TOKENS, HEADS, DIM, LAYERS = 4096, 8, 64, 16
 LAYER_BYTES = 3 * TOKENS * HEADS * DIM * 2  # q, k and v as float16
+# Of what is freed glibc keeps some for later, by chance up to 70 MiB in one run and none in the next. So it keeps none:
+# the peak is then what is held, the same in every run.
+NOTHING_KEPT = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536", "MALLOC_ARENA_MAX": "1"}
 
 SCRIPT = (
     PEAK
@@ -42,7 +46,8 @@ print(peak() - before, size)
 def grown(folder: Path, layers: int) -> tuple[int, int]:
     """Bytes by which the peak grew, and of the file."""
     command = [sys.executable, "-c", SCRIPT, str(folder), str(layers)]
-    told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout
+    environment = os.environ | NOTHING_KEPT
+    told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300, env=environment).stdout
     memory, size = map(int, told.split())
     return memory, size
 
@@ -51,5 +56,5 @@ def test_sixteen_layers_take_the_memory_of_one(tmp_path):
     one, size_of_one = grown(tmp_path, 1)
     all_of_them, size = grown(tmp_path, LAYERS)
     assert size - size_of_one > (LAYERS - 1) * LAYER_BYTES - 10_000
-    # Fifteen more layers are 180 MiB; the allocator may need a few of them at once.
-    assert all_of_them - one < 3 * LAYER_BYTES, f"{one / 2**20:.0f} MiB for one, {all_of_them / 2**20:.0f} for all"
+    # Fifteen more layers are 180 MiB.
+    assert all_of_them - one < LAYER_BYTES, f"{one / 2**20:.0f} MiB for one, {all_of_them / 2**20:.0f} for all"
