@@ -68,8 +68,8 @@ def _by(spec: FitSpec) -> None:
     )
     if not able:
         st.html(
-            '<div class="ps-note">To choose by loss, record a capture with what the loss minds: under Capture on the '
-            'Quality page, or by <code style="white-space:nowrap">pattern-studio capture --gradients</code>.</div>'
+            '<div class="ps-note">To choose by loss, record what it minds: on the Quality page, or by '
+            '<code style="white-space:nowrap">pattern-studio capture --gradients</code>.</div>'
         )
 
 

@@ -28,27 +28,29 @@ def render(kept: captures.Store) -> None:
         _field(kept, "layers", st.text_input, "Layers", placeholder="0, 7, 20")
         _field(kept, "tokens", st.number_input, "Tokens", min_value=1, max_value=recording.MAX_TOKENS, step=1)
     _field(kept, "text", st.text_area, "Text", height=80, placeholder="Nothing here: the text of the bundled capture")
-    _field(
-        kept,
-        "gradients",
-        st.checkbox,
-        "Also what the loss minds",
-        help="For a fit that is chosen by it, of a model that predicts the next token: six to nine times the time, and "
-        "a training step's memory.",
-    )
-    spec, name = kept.record, visitor()
+    name = visitor()
 
     def begin() -> None:
+        spec = kept.record
         tasks().begin(name, KIND, 2, lambda task: recording.record(spec, task))
 
-    st.button(
-        "Record",
-        key="record",
-        disabled=not spec.folder.strip(),
-        help="Loads the model on the CPU and lets it read the text once. No code of the folder runs; only safetensors "
-        "weights are read.",
-        on_click=begin,
-    )
+    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+        st.button(
+            "Record",
+            key="record",
+            disabled=not kept.record.folder.strip(),
+            help="Loads the model on the CPU and lets it read the text once. No code of the folder runs; only "
+            "safetensors weights are read.",
+            on_click=begin,
+        )
+        _field(
+            kept,
+            "gradients",
+            st.checkbox,
+            "Also what the loss minds",
+            help="For a fit that is chosen by it, of a model that predicts the next token: six to nine times the time, "
+            "and a training step's memory.",
+        )
 
 
 def watch() -> None:
