@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 MAX_TOKENS = 8192
 MAX_TEXT = 1_000_000  # characters
-GRADIENTS = 6  # bytes of an element: three draws in bfloat16
+SAMPLES = 2  # sets of drawn next tokens that gradients are measured of, beside the text's own
 
 
 def why_not() -> str:
@@ -81,7 +81,7 @@ def record(spec: RecordSpec, task: Task) -> Source:
     task.say(f"Loading the model in {spec.folder.strip()[-60:]}", 0, len(numbers) + 1 + spec.gradients)
     loaded = load_folder(spec.folder)
     try:
-        gradients = GRADIENTS if spec.gradients else 0
+        gradients = 2 * (1 + SAMPLES) if spec.gradients else 0  # bytes of an element of all draws, in bfloat16
         size = estimated_bytes(loaded.model.config, spec.tokens, len(numbers), gradients=gradients)
         if size > MAX_BYTES:
             raise StudioError(f"expected a capture of at most {MAX_BYTES:,} bytes, got {size:,}; take fewer layers")
@@ -131,5 +131,6 @@ def _with_gradients(capture: Capture, folder: str, ids: tuple[int, ...], layers:
             "without"
         )
     # Not float16, in which the gradients of some models would be 0.
-    found = loss_gradients(load_folder(folder, head=True).model, ids, layers=layers).to(torch.bfloat16)
+    model = load_folder(folder, head=True).model
+    found = loss_gradients(model, ids, samples=SAMPLES, layers=layers).to(torch.bfloat16)
     return replace(capture, gradients=found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -20,3 +21,13 @@ def _main_is_left_as_it_was():
     before = sys.modules["__main__"]
     yield
     sys.modules["__main__"] = before
+
+
+@pytest.fixture(scope="session")
+def toy_llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder `toy-llama` with a small model and its tokenizer (capture/toy_model.py); not to be changed."""
+    from tests.capture.toy_model import save_llama  # transformers takes seconds to import
+
+    path = tmp_path_factory.mktemp("models") / "toy-llama"
+    save_llama(path)
+    return path

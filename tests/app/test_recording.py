@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 from pattern_studio_app import recording
@@ -17,18 +15,10 @@ from pattern_studio.capture.folder import load_folder
 from pattern_studio.learned import loss_gradients
 
 from ..capture.families import save
-from ..capture.toy_model import save_llama
 from .test_pages import html, labelled
 from .test_uploads import started, turned
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
-
-
-@pytest.fixture(scope="session")
-def llama(tmp_path_factory) -> Path:
-    path = tmp_path_factory.mktemp("models") / "toy-llama"
-    save_llama(path)
-    return path
 
 
 @pytest.fixture
@@ -39,16 +29,16 @@ def loopback():
     config.set_option("server.address", before)
 
 
-def test_a_model_in_a_folder(llama, loopback):
+def test_a_model_in_a_folder(toy_llama, loopback):
     text = "the quick brown fox jumps over a lazy dog " * 3
-    source = record(RecordSpec(str(llama), "2, 0", 20, text), Task(1))
+    source = record(RecordSpec(str(toy_llama), "2, 0", 20, text), Task(1))
     assert source.title == "toy-llama (llama); licence not stated, 20 tokens, layers 0 and 2"
     capture = source.load()
     assert capture.tokens[:3] == ("the", "quick", "brown")
     assert (capture.layers[2].heads, capture.layers[2].kv_heads, capture.causal) == (4, 2, True)
 
 
-def test_it_says_what_it_does(llama, loopback):
+def test_it_says_what_it_does(toy_llama, loopback):
     said = []
 
     class Told(Task):
@@ -56,7 +46,7 @@ def test_it_says_what_it_does(llama, loopback):
             super().say(words, done, of)
             said.append((words, self.done, self.of))
 
-    record(RecordSpec(str(llama), "0, 1", 5, "the fox"), Told(1))
+    record(RecordSpec(str(toy_llama), "0, 1", 5, "the fox"), Told(1))
     assert said[1:] == [
         ("toy-llama (llama) reads 2 tokens", 1, 3),
         ("Recorded layer 0", 2, 3),
@@ -64,7 +54,7 @@ def test_it_says_what_it_does(llama, loopback):
     ]
 
 
-def test_it_can_be_stopped(llama, loopback):
+def test_it_can_be_stopped(toy_llama, loopback):
     class Soon(Task):
         def say(self, words, done, of=None):
             super().say(words, done, of)
@@ -72,15 +62,15 @@ def test_it_can_be_stopped(llama, loopback):
                 self.stop()
 
     with pytest.raises(Stopped):
-        record(RecordSpec(str(llama), "0, 1, 2", 5, "the fox"), Soon(1))
+        record(RecordSpec(str(toy_llama), "0, 1, 2", 5, "the fox"), Soon(1))
 
 
-def test_what_the_loss_minds(llama, loopback):
+def test_what_the_loss_minds(toy_llama, loopback):
     task, text = Task(1), "the quick brown fox jumps over a lazy dog " * 3
-    source = record(RecordSpec(str(llama), "2, 0", 20, text, gradients=True), task)
+    source = record(RecordSpec(str(toy_llama), "2, 0", 20, text, gradients=True), task)
     assert source.gradients
     assert (task.words, task.done, task.of) == ("What the loss minds of them", 3, 4)
-    found, loaded = source.load().gradients, load_folder(str(llama), head=True)
+    found, loaded = source.load().gradients, load_folder(str(toy_llama), head=True)
     wanted = loss_gradients(loaded.model, loaded.ids(text, 20))
     assert list(found.layers) == [0, 2]
     for number, tensor in found.layers.items():
@@ -108,15 +98,15 @@ def test_what_can_not_be_recorded(spec, error, loopback):
         record(spec, Task(1))
 
 
-def test_layers_that_the_model_does_not_have(llama, loopback):
+def test_layers_that_the_model_does_not_have(toy_llama, loopback):
     with pytest.raises(StudioError, match=r"choose among those met: \[0, 1, 2\]"):
-        record(RecordSpec(str(llama), "0, 9", 5, "the fox"), Task(1))
+        record(RecordSpec(str(toy_llama), "0, 9", 5, "the fox"), Task(1))
 
 
-def test_too_much_to_be_kept(llama, loopback, monkeypatch):
+def test_too_much_to_be_kept(toy_llama, loopback, monkeypatch):
     monkeypatch.setattr(recording, "MAX_BYTES", 1000)
     with pytest.raises(StudioError, match="expected a capture of at most 1,000 bytes, got 1,280; take fewer layers"):
-        record(RecordSpec(str(llama), "0", 10, "the fox"), Task(1))
+        record(RecordSpec(str(toy_llama), "0", 10, "the fox"), Task(1))
 
 
 @pytest.mark.parametrize("text", ["", "a", "1,", "1, 1", "-1", "99999", "1.5"])
@@ -125,10 +115,10 @@ def test_layers_are_distinct_numbers(text):
         layer_numbers(text)
 
 
-def test_only_a_server_for_this_machine_records(llama):
+def test_only_a_server_for_this_machine_records(toy_llama):
     assert "start it with pattern-studio app" in why_not()
     with pytest.raises(StudioError, match="the server has to be bound to that machine alone"):
-        record(RecordSpec(str(llama)), Task(1))
+        record(RecordSpec(str(toy_llama)), Task(1))
 
 
 def test_without_transformers_one_sentence_says_what_to_install(loopback, monkeypatch):
@@ -137,9 +127,9 @@ def test_without_transformers_one_sentence_says_what_to_install(loopback, monkey
 
 
 @pytest.mark.parametrize("minds", [False, True])
-def test_the_form_records_and_the_capture_is_chosen(minds, llama, loopback):
+def test_the_form_records_and_the_capture_is_chosen(minds, toy_llama, loopback):
     at = started("quality")
-    labelled(at.text_input, "Folder").set_value(str(llama)).run()
+    labelled(at.text_input, "Folder").set_value(str(toy_llama)).run()
     labelled(at.text_input, "Layers").set_value("1").run()
     labelled(at.text_area, "Text").set_value("the quick brown fox " * 10).run()
     if minds:

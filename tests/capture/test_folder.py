@@ -15,38 +15,29 @@ from pattern_studio.capture import folder
 from pattern_studio.capture.folder import load_folder, model_folder
 from pattern_studio.errors import StudioError
 
-from .toy_model import save_llama
-
-
-@pytest.fixture(scope="session")
-def saved(tmp_path_factory) -> Path:
-    path = tmp_path_factory.mktemp("models") / "toy-llama"
-    save_llama(path)
-    return path
-
 
 @pytest.fixture
-def copied(saved: Path, tmp_path: Path) -> Path:
+def copied(toy_llama: Path, tmp_path: Path) -> Path:
     """The same folder, to be spoilt."""
     path = tmp_path / "model"
     path.mkdir()
-    for file in saved.iterdir():
+    for file in toy_llama.iterdir():
         (path / file.name).write_bytes(file.read_bytes())
     return path
 
 
-def test_the_model_is_the_one_that_was_saved(saved):
-    loaded = load_folder(str(saved))
+def test_the_model_is_the_one_that_was_saved(toy_llama):
+    loaded = load_folder(str(toy_llama))
     assert loaded.name == "toy-llama (llama)"
     assert loaded.ids("the quick brown fox") == (1, 2, 3, 4)
     assert not loaded.model.training
-    again = LlamaForCausalLM.from_pretrained(saved).model
+    again = LlamaForCausalLM.from_pretrained(toy_llama).model
     assert all(torch.equal(a, b) for a, b in zip(loaded.model.parameters(), again.parameters(), strict=True))
 
 
-def test_a_link_to_a_folder_is_followed_and_said(saved, tmp_path):
-    (tmp_path / "link").symlink_to(saved)
-    assert model_folder(str(tmp_path / "link")) == saved
+def test_a_link_to_a_folder_is_followed_and_said(toy_llama, tmp_path):
+    (tmp_path / "link").symlink_to(toy_llama)
+    assert model_folder(str(tmp_path / "link")) == toy_llama
 
 
 def test_links_in_a_circle(tmp_path):

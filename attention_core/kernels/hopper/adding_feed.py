@@ -18,7 +18,7 @@ POSTED: gl.constexpr = gl.constexpr(5)  # numbers: batch, key head, first key, s
 
 
 @gluon.jit
-def _load_own(box, ring, full, free, batch, head, first, slot, phase, D: gl.constexpr):
+def _load_rows(box, ring, full, free, batch, head, first, slot, phase, D: gl.constexpr):
     """Send the 128 rows from `first` on of a matrix to buffer `slot` of its ring, 64 for either consumer."""
     mbarrier.wait(free.index(slot), phase ^ 1)
     mbarrier.expect(full.index(slot), 2 * 64 * D * 2)
@@ -50,7 +50,7 @@ def produce(boxes, rings, numbers, bars, posts, masked_units, full_units, lse2, 
         kv_head = gl.load(item + 1)
         first = gl.load(item + 2)
         post_phase = post(posts, post_phase, (batch, kv_head, first, gl.load(item + 3), turn))
-        _load_own(k_box, k_ring, k_full, k_free, batch, kv_head, first, k_slot, k_phase, D)
+        _load_rows(k_box, k_ring, k_full, k_free, batch, kv_head, first, k_slot, k_phase, D)
         k_slot, k_phase = next_slot(k_slot, k_phase, K_BUFFERS)
         for member in range(0, kv_ratio):
             tiles = item + 4 + member * 4
@@ -81,7 +81,7 @@ def produce(boxes, rings, numbers, bars, posts, masked_units, full_units, lse2, 
                 if following < 0:
                     following = claim(counter, turn, True)  # while the consumers have something to do
                     # Behind the first tile, for which there is a slot before the entry before this one is over.
-                    _load_own(v_box, v_ring, v_full, v_free, batch, kv_head, first, 0, v_phase, D)
+                    _load_rows(v_box, v_ring, v_full, v_free, batch, kv_head, first, 0, v_phase, D)
                     v_phase = v_phase ^ 1
         turn = following
     post(posts, post_phase, (-1,))

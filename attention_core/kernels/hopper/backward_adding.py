@@ -69,9 +69,9 @@ def _in_register_order(x):
 
 @gluon.jit
 def _fold(own, other, bars, extra, slot, phase, parity, dk, dv, walked, units, step, head_rows, first,
-          q_len, scale, GROUP: gl.constexpr, MASKED: gl.constexpr, SLOTS: gl.constexpr,
-          N: gl.constexpr, D: gl.constexpr, GRANULE: gl.constexpr, BLOCK_Q: gl.constexpr, BLOCK_K: gl.constexpr,
-          HAS_BITS: gl.constexpr, S: gl.constexpr, A: gl.constexpr):  # fmt: skip
+          q_len, scale, GROUP: gl.constexpr, MASKED: gl.constexpr, N: gl.constexpr, D: gl.constexpr,
+          GRANULE: gl.constexpr, BLOCK_Q: gl.constexpr, BLOCK_K: gl.constexpr, HAS_BITS: gl.constexpr,
+          S: gl.constexpr, A: gl.constexpr):  # fmt: skip
     """Add one tile of queries to dK (without the scale) and dV, [64, D] each, and to dQ in global memory."""
     k_left, v_left, _, _ = own
     q_ring, do_ring, lse_ring, delta_ring = other
@@ -247,14 +247,14 @@ def _consume(
                 for j in range(0, masked):
                     dk, dv = _fold(
                         own, other, streamed, extra, slot, phase, parity, dk, dv, walked,
-                        masked_units, masked_begin + j, head_rows, first, q_len, scale2, GROUP, True, SLOTS, N,
+                        masked_units, masked_begin + j, head_rows, first, q_len, scale2, GROUP, True, N,
                         D, GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS, S, A)  # fmt: skip
                     slot, phase = next_slot(slot, phase, SLOTS)
                     parity = parity ^ 1
             for j in range(0, full):
                 dk, dv = _fold(
                     own, other, streamed, extra, slot, phase, parity, dk, dv, walked, full_units,
-                    full_begin + j, head_rows, first, q_len, scale2, GROUP, False, SLOTS, N, D, GRANULE,
+                    full_begin + j, head_rows, first, q_len, scale2, GROUP, False, N, D, GRANULE,
                     BLOCK_Q, BLOCK_K, HAS_BITS, S, A)  # fmt: skip
                 slot, phase = next_slot(slot, phase, SLOTS)
                 parity = parity ^ 1
