@@ -74,7 +74,8 @@ def walked(ready: Plan, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tu
     """out and lse as the Hopper programs find their work: items, tiles, units, scratch rows; in float64."""
     lists, (batch, heads, q_len, dim), kv_len = ready.by_query, q.shape, k.shape[2]
     work, scale = work_table(lists, batch, heads), dim**-0.5
-    busy, used = work.counts.tolist()
+    busy, used, marked = work.counts.tolist()
+    assert not marked
     out, lse = torch.full_like(q, torch.nan), torch.full(q.shape[:3], torch.nan, dtype=q.dtype)
     scratch: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
     per_tile = lists.tile // lists.granule
@@ -171,7 +172,8 @@ def test_the_table_is_made_once_for_lists_and_sizes():
 def test_unused_entries_of_a_device_built_table_come_last():
     ready = CELLS["per_batch_from_mask"].plan("cpu")
     work = work_table(ready.by_query, 2, 3)
-    busy, used = work.counts.tolist()
+    busy, used, marked = work.counts.tolist()
+    assert not marked
     assert busy < used == 2 * 3 * 6 <= len(work.items)
 
 

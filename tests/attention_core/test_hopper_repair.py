@@ -39,7 +39,8 @@ def _parts(lists: TileLists, heads: int) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.zeros(rows * 64, device=DEVICE), torch.zeros(rows, device=DEVICE)
 
 
-def test_marked_rows_and_no_others_are_computed_again():
+@pytest.mark.parametrize("told_so", [0, 1])
+def test_marked_rows_and_no_others_are_computed_again_once_the_forward_has_told(told_so):
     heads, q_len = 17, 256  # 34 programs: more than one of the repair's looks after
     q, k, v, _ = _inputs(heads, q_len)
     lists = plan(ps.lower(ps.parse("causal & window(200, 0)"), q_len=q_len, block=128), device=DEVICE).by_query
@@ -50,9 +51,19 @@ def test_marked_rows_and_no_others_are_computed_again():
         told[0, head, row] = torch.inf
         marked[head, tile] = True
     variant = launch.forward_variant(64, q.dtype)
+
+    def launch_and_tell(program: Any, grid: int, *given: Any, **constants: Any) -> None:
+        if program.__name__ == "forward":
+            launch.work_of(lists, 1, heads).counts[2] = told_so
+        _launch(program, grid, *given, **constants)
+
     launch._forward(
-        lists, SCALE, variant, None, False, _launch, q, k, v, found, told, *_parts(lists, heads), torch.empty(0)
-    )
+        lists, SCALE, variant, None, False, launch_and_tell, q, k, v, found, told, *_parts(lists, heads),
+        torch.empty(0),
+    )  # fmt: skip
+    if not told_so:
+        assert (found == 7).all()
+        return
     rows = marked.repeat_interleave(128, 1)
     torch.testing.assert_close(found[0, rows], out[0, rows], atol=2e-3, rtol=0)
     torch.testing.assert_close(told, lse, atol=1e-4, rtol=0)

@@ -137,7 +137,7 @@ def _forward(
     programs = batch * heads * n_jobs * triton.cdiv(lists.line_size, 128)
     launch(
         repair, triton.cdiv(programs, REPAIRED),
-        q, k, v, out, lse, part_out, part_lse,
+        work.counts[2:], q, k, v, out, lse, part_out, part_lse,
         full_ptr, full_units, masked_ptr, masked_units, low, high, bits, masks, head_group, jobs,
         *q.stride()[:3], *k.stride()[:3], *v.stride()[:3],
         scale * LOG2E, q_len, kv_len, n_jobs, heads, heads // kv_heads, slots, lists.lines, programs, *drop,

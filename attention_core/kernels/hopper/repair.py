@@ -20,7 +20,7 @@ from ..triton.primitives import group_of, job_at
 
 @triton.jit(do_not_specialize=["q_len", "kv_len", "n_jobs", "heads", "kv_ratio", "n_slots", "programs", "threshold"])
 def repair(
-    Q, K, V, OUT, LSE, PART_O, PART_LSE,
+    MARKED, Q, K, V, OUT, LSE, PART_O, PART_LSE,
     full_ptr, full_units, masked_ptr, masked_units, low, high, bits, masks, head_group, jobs,
     stride_qb, stride_qh, stride_qs, stride_kb, stride_kh, stride_ks, stride_vb, stride_vh, stride_vs,
     scale, q_len, kv_len, n_jobs, heads, kv_ratio, n_slots, n_lines, programs, seed, threshold, weight,
@@ -30,9 +30,12 @@ def repair(
 ):  # fmt: skip
     """The portable forward's programs, MANY to one of these: those work of which a row is marked.
 
+    MARKED: whether a row may be; nobody takes it back, since another stream may use the same table.
     One to one, programs of so many registers come one by one to a multiprocessor, and each waits for three loads.
     Grid: [programs / MANY].
     """
+    if tl.load(MARKED) == 0:
+        return
     ROW_TILES: tl.constexpr = (BLOCK_Q + BM - 1) // BM
     first = tl.program_id(0) * MANY
     program = (first + tl.arange(0, MANY)).to(tl.int64)  # [MANY]

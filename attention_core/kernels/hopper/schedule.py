@@ -35,9 +35,10 @@ class Work:
 
     items int32 [entries, 4 + 4 * members]: batch, head, first row, the first row of the part's scratch or
     -1; then, for each member, first masked tile, masked tiles, first full tile, full tiles. counts int32
-    [2]: how many entries have tiles, and how many are in use; those without tiles come after those with,
-    unused ones last. For lists by queries a head is a query head and has one member, itself; for lists by
-    keys it is a key head, whose members are the query heads that read it, and rows are keys.
+    [3]: how many entries have tiles, how many are in use, and whether a forward with this table has ever marked
+    a row (repair.py); those without tiles come after those with, unused ones last. For lists by queries a head is a
+    query head and has one member, itself; for lists by keys it is a key head, whose members are the query heads that
+    read it, and rows are keys.
     """
 
     items: Tensor
@@ -55,7 +56,7 @@ def work_of(lists: TileLists, batch: int, heads: int, members: int = 1) -> Work:
 def _work(lists: TileLists, batch: int, heads: int, members: int) -> Work:
     device, entries, row_tiles = lists.jobs.device, batch * heads * lists.jobs.shape[1], lists.line_size // ROWS.value
     items = torch.empty((entries * row_tiles, 4 + 4 * members), dtype=torch.int32, device=device)
-    counts = torch.empty(2, dtype=torch.int32, device=device)
+    counts = torch.empty(3, dtype=torch.int32, device=device)
     cost = torch.empty(entries, dtype=torch.int32, device=device)
     totals = torch.zeros(2, dtype=torch.int64, device=device)
     sizes = batch, heads, lists.jobs.shape[1], lists.lines, lists.slots, members
@@ -164,6 +165,7 @@ def arrange(full_ptr, masked_ptr, jobs, head_group, cost, totals, items, counts,
     if tl.program_id(0) == 0:
         tl.store(counts, busy_entries.to(tl.int32) * ROW_TILES)
         tl.store(counts + 1, used * ROW_TILES)
+        tl.store(counts + 2, 0)
     place, batch, first_head, line, part, parts, slot = _entry(
         entry, jobs, head_group, heads, n_jobs, members, SHARED, BY_BATCH
     )
