@@ -99,6 +99,7 @@ def compiled(name: str, launch_it: Callable[[], None]) -> Iterator[dict]:
                 "variant": name, "program": self.__name__, "triton": triton.__version__,
                 "sm_90": ".target sm_90" in ptx, "wgmma": ptx.count("wgmma.mma_async"),
                 "boxes": ptx.count("cp.async.bulk.tensor"), "shared": kernel.metadata.shared,
+                "overlapped": kernel.metadata.launch_pdl, "waits_first": _waits_first(ptx),
                 **_resources(kernel.asm["cubin"]),
                 "serialised": sorted(set(re.findall(r"C75\d\d", log.getvalue()))),
                 # Portable programs move registers that are unset where they aren't used.
@@ -136,6 +137,12 @@ def _backward(ready: Plan, dtype: torch.dtype, dim: int, adds: bool, dropout: Dr
     launch_backward.attention_backward(
         q, k, k.clone(), q, lse, q, lse, ready.by_query, ready.by_key, 0.1, not adds, dropout=dropout
     )
+
+
+def _waits_first(ptx: str) -> bool:
+    """Whether a program waits for the one before it ahead of all that touches memory and of every way out."""
+    wait, touch = ptx.find("griddepcontrol.wait"), re.search(r"\b(ld\.global|st\.global|atom|red|cp\.async|ret;)", ptx)
+    return 0 <= wait < (touch.start() if touch else len(ptx))
 
 
 def _resources(cubin: bytes) -> dict[str, int]:

@@ -45,6 +45,12 @@ def test_compiles_for_sm_90(programs, variant):
     assert [fault for p in mine for fault in p["faults"]] == []
 
 
+def test_a_program_that_begins_early_waits_before_all_else(programs):
+    early = {p["program"] for p in programs if p["overlapped"]}
+    assert early == {"repair", "backward", "backward_adding", "finish_queries", "repair_query", "repair_key"}
+    assert [p["program"] for p in programs if p["waits_first"] != p["overlapped"]] == []
+
+
 def test_the_installed_triton_is_one_that_is_served(programs):
     assert {".".join(p["triton"].split(".")[:2]) for p in programs} <= set(TRITONS)
     assert any(p["program"].startswith("repair") for p in programs)

@@ -20,6 +20,7 @@ the sign of P, never negative itself, says whether a pair is kept: no register m
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from .boxes import boxed, load_own, load_tile, steps_of
 from .dropout_mask import kept, positions, seed_halves
@@ -271,12 +272,13 @@ def backward(
     D: gl.constexpr, N: gl.constexpr, GRANULE: gl.constexpr, STEPS: gl.constexpr, BLOCK_Q: gl.constexpr,
     BLOCK_K: gl.constexpr, HAS_BITS: gl.constexpr, MASKED: gl.constexpr, SPLIT: gl.constexpr, BY_KEY: gl.constexpr,
     DROPOUT: gl.constexpr, BUFFERS: gl.constexpr, SLOTS: gl.constexpr, CONSUMER_REGISTERS: gl.constexpr,
-    PRODUCER_REGISTERS: gl.constexpr,
+    PRODUCER_REGISTERS: gl.constexpr, OVERLAPPED: gl.constexpr = False,
 ):  # fmt: skip
     """dQ of every row from Q, dO | K, V or, BY_KEY, dK and dV of every key from K, V | Q, dO. Grid: [multiprocessors].
 
     `heads` counts the heads of the rows that stay: query heads, or key heads.
     """
+    gdc_launch_dependents()
     half: gl.constexpr = a_box.dtype
     flat: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
     a_ring = gl.allocate_shared_memory(half, [BUFFERS * 2, 64, D], flat)
@@ -310,6 +312,8 @@ def backward(
     common = ((a_out_box, b_out_box), rings, (a_boxed, b_boxed), bars, (masked_units, low, high, bits, masks),
               full_units, (a_out, b_out, a_parts, b_parts), lse2, delta, items, counts, scale2, scale, own_len,
               other_len, heads, kv_ratio, flag, dropped)  # fmt: skip
+    if OVERLAPPED:
+        gdc_wait()
     gl.warp_specialize(
         [
             (_consume, (common, 0, BUFFERS, SLOTS, N, GRANULE, STEPS, D, BLOCK_Q, BLOCK_K, HAS_BITS, MASKED, SPLIT,

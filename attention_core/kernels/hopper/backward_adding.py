@@ -32,6 +32,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma,
     warpgroup_mma_wait,
 )
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from .adding_feed import POSTED, produce
 from .boxes import first_row, steps_of
@@ -294,7 +295,7 @@ def backward_adding(
     D: gl.constexpr, N: gl.constexpr, GRANULE: gl.constexpr, STEPS: gl.constexpr, BLOCK_Q: gl.constexpr,
     BLOCK_K: gl.constexpr, HAS_BITS: gl.constexpr, MASKED: gl.constexpr, SPLIT: gl.constexpr,
     K_BUFFERS: gl.constexpr, SLOTS: gl.constexpr, V_IN_REGISTERS: gl.constexpr,
-    CONSUMER_REGISTERS: gl.constexpr, PRODUCER_REGISTERS: gl.constexpr,
+    CONSUMER_REGISTERS: gl.constexpr, PRODUCER_REGISTERS: gl.constexpr, OVERLAPPED: gl.constexpr = False,
 ):  # fmt: skip
     """dK and dV of every key, and dQ without the scale added to the float32 [parts * 128, 32] of `sum_box`.
 
@@ -302,6 +303,7 @@ def backward_adding(
     Grid: [multiprocessors]. GRANULE >= N, a power of two; N * D is 8192. A box of the sums is what a consumer adds of a
     tile: one part of 64 x 64 at D 128, two at D 64.
     """
+    gdc_launch_dependents()
     half: gl.constexpr = k_box.dtype
     flat: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
     k_ring = gl.allocate_shared_memory(half, [K_BUFFERS * 2, 64, D], flat)
@@ -351,6 +353,8 @@ def backward_adding(
     common = ((dk_box, dv_box), (k_ring, v_ring, q_ring, do_ring), (lse_ring, delta_ring), leaving, bars, posts, extra,
               (masked_units, low, high, bits, masks), full_units, (dk_out, dv_out, k_parts, v_parts), items, counts,
               scale2, scale, kv_len, q_len, kv_heads, kv_ratio, flag)  # fmt: skip
+    if OVERLAPPED:
+        gdc_wait()
     gl.warp_specialize(
         [
             (_consume, (common, V_IN_REGISTERS, 0, K_BUFFERS, SLOTS, N, GRANULE, STEPS, D, BLOCK_Q, BLOCK_K,
@@ -367,11 +371,14 @@ def backward_adding(
 
 
 @triton.jit(do_not_specialize=["q_len"])
-def finish_queries(SUMS, DQ, FLAG, scale, q_len, D: tl.constexpr):
+def finish_queries(SUMS, DQ, FLAG, scale, q_len, D: tl.constexpr, OVERLAPPED: tl.constexpr = False):
     """dq [batch * heads, q_len, D] = sums * scale in its dtype; a sum that is not finite raises the flag.
 
     Grid: [parts]. A part is 64 rows of 64 columns, in the order of `_in_register_order`; a head has whole parts.
     """
+    if OVERLAPPED:
+        gdc_launch_dependents()
+        gdc_wait()
     PANELS: tl.constexpr = D // 64
     part = tl.program_id(0).to(tl.int64)
     x = tl.load(SUMS + part * 4096 + tl.arange(0, 4096))

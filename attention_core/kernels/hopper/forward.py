@@ -24,6 +24,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma,
     warpgroup_mma_wait,
 )
+from triton.language.extra.cuda import gdc_launch_dependents
 
 from .boxes import boxed
 from .claims import new_post, posted
@@ -290,6 +291,7 @@ def forward(
     CLAIMED: gl.constexpr, CONSUMER_REGISTERS: gl.constexpr, PRODUCER_REGISTERS: gl.constexpr,
 ):  # fmt: skip
     """out and lse of every row, in 128-row tiles. Grid: [multiprocessors]. With CLAIMED `counter` is 0."""
+    gdc_launch_dependents()
     half: gl.constexpr = q_box.dtype
     flat: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
     q_ring = gl.allocate_shared_memory(half, [Q_BUFFERS * 2, 64, D], flat)

@@ -17,6 +17,7 @@ from ..triton.forward import merge
 from ..triton.lists import TileLists
 from ..triton.words import words_of
 from .forward import forward as forward_program
+from .overlap import overlapping
 from .repair import repair
 from .schedule import ROWS, work_of
 
@@ -142,7 +143,7 @@ def _forward(
         *q.stride()[:3], *k.stride()[:3], *v.stride()[:3],
         scale * LOG2E, q_len, kv_len, n_jobs, heads, heads // kv_heads, slots, lists.lines, programs, *drop,
         D=dim, BM=128, BN=64, TILE=n, GRANULE=lists.granule, BLOCK_Q=lists.block_q, BLOCK_K=lists.block_k,
-        HAS_BITS=lists.has_bits, DROPOUT=p is not None, MANY=REPAIRED, **groups, num_warps=8,
+        HAS_BITS=lists.has_bits, DROPOUT=p is not None, MANY=REPAIRED, **groups, **overlapping(), num_warps=8,
     )  # fmt: skip
     if n_splits:
         launch(

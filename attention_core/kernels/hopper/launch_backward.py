@@ -19,6 +19,7 @@ from ..triton.words import words_of
 from .backward import backward
 from .backward_adding import backward_adding, finish_queries
 from .launch import LOG2E, box, boxable, multiprocessors
+from .overlap import overlapping
 from .repair import repair_key, repair_parts, repair_query
 from .schedule import Work, work_of
 
@@ -126,7 +127,7 @@ def _backward(
         prepare, batch * heads * triton.cdiv(q_len, 64),
         out, dout, lse, dlse, lse2, delta, flag, counter, None if deterministic else sums, *dout.stride()[:3], heads,
         q_len,
-        DV=dim, DV_PAD=dim, BM=64, HAS_DLSE=has_dlse,
+        DV=dim, DV_PAD=dim, BM=64, HAS_DLSE=has_dlse, OVERLAPPED="OVERLAPPED" in overlapping(),
     )  # fmt: skip
     merges = ((by_key, part_k, dk, kv_len, kv_heads, ratio), (by_key, part_v, dv, kv_len, kv_heads, ratio))
     if deterministic:
@@ -142,7 +143,7 @@ def _backward(
         _add(launch, by_key, shape, (k, v, q, dout), (dk, dv, sums), (part_k, part_v), (*rows, counter), scale)
         launch(
             finish_queries, batch * heads * triton.cdiv(q_len, 64) * (dim // 64),
-            sums, dq, flag, scale, q_len, D=dim, num_warps=4,
+            sums, dq, flag, scale, q_len, D=dim, num_warps=4, **overlapping(),
         )  # fmt: skip
     for merge in merges:
         _merge(launch, *merge, None)
@@ -153,14 +154,14 @@ def _backward(
         repair_query, min(few, programs),
         flag, q, k, v, dout, lse2, delta, dq, part_q, *by_query.walked, *strides, scale * LOG2E, scale, q_len, kv_len,
         by_query.jobs.shape[1], heads, ratio, by_query.slots, by_query.lines, programs, *drop,
-        D=dim, BM=64, BN=64, DROPOUT=p is not None, **dict(by_query.constants), num_warps=4,
+        D=dim, BM=64, BN=64, DROPOUT=p is not None, **dict(by_query.constants), **overlapping(), num_warps=4,
     )  # fmt: skip
     programs = batch * kv_heads * by_key.jobs.shape[1] * (by_key.line_size // 64)
     launch(
         repair_key, min(few, programs),
         flag, q, k, v, dout, lse2, delta, dk, dv, part_k, part_v, *by_key.walked, *strides, scale * LOG2E, scale, q_len,
         kv_len, by_key.jobs.shape[1], kv_heads, ratio, by_key.slots, by_key.lines, programs, *drop,
-        D=dim, BM=64, BN=64, DROPOUT=p is not None, **dict(by_key.constants), num_warps=4,
+        D=dim, BM=64, BN=64, DROPOUT=p is not None, **dict(by_key.constants), **overlapping(), num_warps=4,
     )  # fmt: skip
     for merge in ((by_query, part_q, dq, q_len, heads, 1), *merges[-2:]):
         _merge(launch, *merge, flag)
@@ -235,6 +236,7 @@ def _built(lists: TileLists, shape: Shape, dim: int) -> dict[str, int | bool]:
         "MASKED": lists.masked_units.numel() > 0, "SPLIT": lists.splits.shape[1] > 0,
         "SLOTS": shape.slots, "CONSUMER_REGISTERS": shape.consumer_registers,
         "PRODUCER_REGISTERS": shape.producer_registers, "num_warps": 4, "maxnreg": 168,
+        **overlapping(),
     }  # fmt: skip
 
 
@@ -254,5 +256,5 @@ def _merge(
         launch(
             repair_parts, whole.shape[0] * outer * n_splits * (lists.line_size // 64),
             flag, part, whole, lists.splits, lists.head_group, length, n_splits, outer, ratio, lists.slots,
-            D=dim, D_PAD=dim, BM=64, BLOCK=lists.line_size, **dict(lists.groups),
+            D=dim, D_PAD=dim, BM=64, BLOCK=lists.line_size, **dict(lists.groups), **overlapping(),
         )  # fmt: skip

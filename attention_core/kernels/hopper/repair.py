@@ -11,6 +11,7 @@ times it lets through. The portable program reads no such key. Without marks all
 
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from ..triton.backward_key import backward_key
 from ..triton.backward_query import backward_query, sum_parts
@@ -26,7 +27,7 @@ def repair(
     scale, q_len, kv_len, n_jobs, heads, kv_ratio, n_slots, n_lines, programs, seed, threshold, weight,
     D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, TILE: tl.constexpr, GRANULE: tl.constexpr,
     BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, SHARED: tl.constexpr, BY_BATCH: tl.constexpr,
-    HAS_BITS: tl.constexpr, DROPOUT: tl.constexpr, MANY: tl.constexpr,
+    HAS_BITS: tl.constexpr, DROPOUT: tl.constexpr, MANY: tl.constexpr, OVERLAPPED: tl.constexpr = False,
 ):  # fmt: skip
     """The portable forward's programs, MANY to one of these: those work of which a row is marked.
 
@@ -34,6 +35,8 @@ def repair(
     One to one, programs of so many registers come one by one to a multiprocessor, and each waits for three loads.
     Grid: [programs / MANY].
     """
+    if OVERLAPPED:
+        gdc_wait()
     if tl.load(MARKED) == 0:
         return
     ROW_TILES: tl.constexpr = (BLOCK_Q + BM - 1) // BM
@@ -76,9 +79,12 @@ def repair_query(
     scale2, scale, q_len, kv_len, n_jobs, heads, kv_ratio, n_slots, n_lines, programs, seed, threshold, weight,
     D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, TILE: tl.constexpr, GRANULE: tl.constexpr,
     BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, SHARED: tl.constexpr, BY_BATCH: tl.constexpr,
-    HAS_BITS: tl.constexpr, DROPOUT: tl.constexpr,
+    HAS_BITS: tl.constexpr, DROPOUT: tl.constexpr, OVERLAPPED: tl.constexpr = False,
 ):  # fmt: skip
     """dQ by the portable programs, walked by few of these, if the flag is up. Grid: any."""
+    if OVERLAPPED:
+        gdc_launch_dependents()
+        gdc_wait()
     programs = programs if tl.load(FLAG) != 0 else 0
     for program in range(tl.program_id(0), programs, tl.num_programs(0)):
         backward_query(
@@ -101,9 +107,12 @@ def repair_key(
     scale2, scale, q_len, kv_len, n_jobs, kv_heads, kv_ratio, n_slots, n_lines, programs, seed, threshold, weight,
     D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, TILE: tl.constexpr, GRANULE: tl.constexpr,
     BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, SHARED: tl.constexpr, BY_BATCH: tl.constexpr,
-    HAS_BITS: tl.constexpr, DROPOUT: tl.constexpr,
+    HAS_BITS: tl.constexpr, DROPOUT: tl.constexpr, OVERLAPPED: tl.constexpr = False,
 ):  # fmt: skip
     """dK and dV by the portable programs, walked by few of these, if the flag is up. Grid: any."""
+    if OVERLAPPED:
+        gdc_launch_dependents()
+        gdc_wait()
     programs = programs if tl.load(FLAG) != 0 else 0
     for program in range(tl.program_id(0), programs, tl.num_programs(0)):
         backward_key(
@@ -121,9 +130,12 @@ def repair_key(
 def repair_parts(
     FLAG, PART, WHOLE, splits, head_group, length, n_splits, outer, kv_ratio, n_slots,
     D: tl.constexpr, D_PAD: tl.constexpr, BM: tl.constexpr, BLOCK: tl.constexpr, SHARED: tl.constexpr,
-    BY_BATCH: tl.constexpr,
+    BY_BATCH: tl.constexpr, OVERLAPPED: tl.constexpr = False,
 ):  # fmt: skip
     """Add the parts of split lines, unless there is a flag and it is down."""
+    if OVERLAPPED:
+        gdc_launch_dependents()
+        gdc_wait()
     if FLAG is not None:  # noqa: SIM102 - decided before the program is compiled
         if tl.load(FLAG) == 0:
             return

@@ -4,6 +4,7 @@
 
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents
 
 from .primitives import (
     dropout_weights,
@@ -20,11 +21,15 @@ from .primitives import (
 
 @triton.jit(do_not_specialize=["q_len"])
 def prepare(OUT, DO, LSE, DLSE, LSE2, DELTA, FLAG, COUNTER, SUMS, stride_ob, stride_oh, stride_os, heads, q_len,
-            DV: tl.constexpr, DV_PAD: tl.constexpr, BM: tl.constexpr, HAS_DLSE: tl.constexpr):  # fmt: skip
+            DV: tl.constexpr, DV_PAD: tl.constexpr, BM: tl.constexpr, HAS_DLSE: tl.constexpr,
+            OVERLAPPED: tl.constexpr = False):  # fmt: skip
     """delta = sum(o * do) - dlse per row, and the LSE in base 2 with +inf for empty rows, whose p is then 0.
 
     Of a flag, a counter and float32 sums [programs, BM, DV], which may each be None, zeros are made in passing.
+    OVERLAPPED: the next program may begin before this one ends.
     """
+    if OVERLAPPED:
+        gdc_launch_dependents()
     tiles = tl.cdiv(q_len, BM)
     program = tl.program_id(0).to(tl.int64)
     if SUMS is not None:
