@@ -21,7 +21,8 @@ check: $(VENV)/test.done     ## formatting, lint, import directions and types
 	$(RUN)pyright --pythonpath $(RUN)python
 
 test-gpu:                    ## the kernels, the analyzer, what chooses tiles and what exports are read by, on this machine's GPU and its CUDA torch
-	$(PYTHON) -m pytest tests/attention_core tests/metrics/test_gpu.py tests/exporters/test_gpu_consumers.py tests/learned/test_choose.py tests/learned/test_programs.py
+	$(PYTHON) -m pytest --ignore tests/attention_core/distributed tests/attention_core tests/metrics/test_gpu.py tests/exporters/test_gpu_consumers.py tests/learned/test_choose.py tests/learned/test_programs.py
+	CUDA_VISIBLE_DEVICES= $(PYTHON) -m pytest tests/attention_core/distributed  # ranks on the CPU; on cards: benchmarks.distributed_run
 
 bench:                       ## ours and peers in one run, results as JSON
 	$(PYTHON) -m benchmarks.run

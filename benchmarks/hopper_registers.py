@@ -1,6 +1,6 @@
 """What ptxas made of a Hopper program: three faults of registers that no message of the compiler tells of.
 
-- unset: a register is read that on some way from the entry nobody has written.
+- unset: a register is read that on some way from the entry nobody has written, for more than to save or copy it.
 - descriptor: the place and shape of a product's operand in shared memory, in two uniform registers, are on some way not
   what a descriptor can be. ptxas 12.8 shares the parts of q's descriptors between two loops and may compute them on
   the way into the first only; where that loop is passed by, the second multiplies whatever the registers point to.
@@ -31,6 +31,7 @@ WITHOUT_RESULT = re.compile(
 )
 PREDICATE = re.compile(r"!?U?P[\dT]")
 REGISTER = re.compile(r"\b(U?)R(\d+)\b(\.64)?")
+COPY = re.compile(r"(U?MOV|R2UR) U?R\d+, U?R\d+|IMAD\.(MOV\.)?U32 R\d+, RZ, RZ, U?R\d+")
 Groups = tuple[tuple[int, ...], ...]  # products in flight by their place in the code, the last group not yet committed
 Value = int | str | tuple[str, int] | None  # a constant, a PLACE and a constant, the two swapped half-way, unknown
 PLACE = "place"  # a shared address in units of 16 bytes, to which constants may have been added
@@ -171,7 +172,7 @@ def unset(listing: Listing) -> Iterator[str]:
         end, following = listing.blocks[start]
         written = known[start]
         for one in listing.code[start:end]:
-            written |= one.writes
+            written = _after(one, written)
         for to in following:
             if known.get(to, ALL) & written != known.get(to):
                 known[to] = known.get(to, ALL) & written
@@ -179,9 +180,19 @@ def unset(listing: Listing) -> Iterator[str]:
     for start, written in sorted(known.items()):
         for one in listing.code[start : listing.blocks[start][0]]:
             missing = one.reads & ~written
-            if missing and not one.operation.startswith("STL"):  # a register may be saved unset
+            if missing and not one.operation.startswith("STL") and not _copies(one):  # it may be saved unset
                 yield f"unset {', '.join(_names(missing))}: {one.text}"
-            written |= one.writes
+            written = _after(one, written)
+
+
+def _copies(one: Instruction) -> bool:
+    """Whether it copies a register, which may be unset: the copy is so, too."""
+    return not one.sometimes and COPY.fullmatch(one.text) is not None
+
+
+def _after(one: Instruction, written: int) -> int:
+    """The registers that are written once this instruction is done."""
+    return written & ~one.writes if one.reads & ~written and _copies(one) else written | one.writes
 
 
 def touched_in_flight(listing: Listing) -> Iterator[str]:

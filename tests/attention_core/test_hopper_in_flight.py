@@ -101,6 +101,14 @@ def test_a_register_that_nobody_wrote():
     assert [fault.split(":")[0] for fault in found] == ["unset UR17", "descriptor UR16"]
 
 
+@pytest.mark.parametrize("copy", ["MOV R61, R60", "R2UR UR30, R60\nIMAD.U32 R61, RZ, RZ, UR30"])
+def test_a_copy_of_a_register_that_nobody_wrote(copy):
+    """Kept from round to round beside a loop's values, as ptxas 12.8 does: a fault where the copy counts only."""
+    assert faults_of(listing(copy, "MOV R60, 0x0\n" + copy, "FADD R62, R61, R61")) == []
+    assert faults_of(listing(copy, "FADD R62, R61, R61")) == ["unset R61: FADD R62, R61, R61"]
+    assert faults_of(listing("@P0 MOV R61, R60")) == ["unset R60: @P0 MOV R61, R60"]
+
+
 @pytest.mark.parametrize(
     "way",
     [

@@ -26,11 +26,12 @@ def prepare(OUT, DO, LSE, DLSE, LSE2, DELTA, FLAG, COUNTER, SUMS, stride_ob, str
     """delta = sum(o * do) - dlse per row, and the LSE in base 2 with +inf for empty rows, whose p is then 0.
 
     Of a flag, a counter and float32 sums [programs, BM, DV], which may each be None, zeros are made in passing.
-    OVERLAPPED: the next program may begin before this one ends.
+    OVERLAPPED: the next program may begin before this one ends. Grid: [batch * heads * ceil(q_len / 64) * 64 / BM], as
+    the sums of a head are whole parts of 64 rows.
     """
     if OVERLAPPED:
         gdc_launch_dependents()
-    tiles = tl.cdiv(q_len, BM)
+    tiles = tl.cdiv(q_len, 64) * (64 // BM)
     program = tl.program_id(0).to(tl.int64)
     if SUMS is not None:
         place = tl.arange(0, BM * DV_PAD)
