@@ -240,7 +240,7 @@ def _consume(
         row_lse = gl.where(finite & (total_row < OVERFLOW), row_lse, float("inf"))
         at = gl.arange(0, 64, layout=S_ROW)
         real = row + at < q_len
-        ones = gl.full([64], 1, gl.int32, S_ROW)
+        ones = gl.full([64], 1, gl.int32, S_ROW)  # one number for all rows: whether `repair` has anything to do
         gl.store(counts + 2 + ones * 0, ones, mask=real & (row_lse == float("inf")))
         lse_at = (batch * heads + head).to(gl.int64) * q_len + row + at
         if SPLIT:

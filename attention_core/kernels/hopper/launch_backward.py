@@ -128,7 +128,7 @@ def _backward(
         prepare, batch * heads * triton.cdiv(q_len, 64) * (64 // PREPARED),
         out, dout, lse, dlse, lse2, delta, flag, counter, None if deterministic else sums, *dout.stride()[:3], heads,
         q_len,
-        DV=dim, DV_PAD=dim, BM=PREPARED, HAS_DLSE=has_dlse, OVERLAPPED="OVERLAPPED" in overlapping(),
+        DV=dim, DV_PAD=dim, BM=PREPARED, HAS_DLSE=has_dlse, OVERLAPPED=bool(overlapping()),
     )  # fmt: skip
     merges = ((by_key, part_k, dk, kv_len, kv_heads, ratio), (by_key, part_v, dv, kv_len, kv_heads, ratio))
     if deterministic:
