@@ -1,7 +1,9 @@
 """Backward on Hopper: two programs of one shape, dQ by queries and dK, dV by keys; bitwise repeatable.
 
-A program stays on its multiprocessor and walks a share of the work table. 128 rows of two matrices stay in
-shared memory (Q and dO for dQ, K and V for dK and dV) while tiles of the other two stream through rings.
+A program stays on its multiprocessor and works entries of the work table (schedule.py), which its producer claims
+(claims.py). 128 rows of two matrices stay in shared memory (Q and dO for dQ, K and V for dK and dV) while tiles of the
+other two stream through rings. Whoever works an entry sums its tiles in the order of the lists, so claims leave the
+results bitwise what they are.
 Each of two consumers owns 64 of the rows; scores, P and dS never leave its registers, where they are the
 first operand of the products that sum the gradients. By keys the scores are held transposed.
 
@@ -23,17 +25,20 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warp
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from .boxes import boxed, load_own, load_tile, steps_of
+from .claims import claim, new_post, post, posted
 from .dropout_mask import kept, positions, seed_halves
 from .gluon_api import view
 from .masks import allowed_pairs, mask_ahead
 from .outputs import clear, leave, raise_flag
 from .ring import next_slot
 
+POSTED: gl.constexpr = gl.constexpr(5)  # numbers: batch, head, first row, scratch or -1, entry
+
 
 @gluon.jit
-def _produce(boxes, rings, bars, masked_units, full_units, items, counts, kv_ratio, BUFFERS: gl.constexpr,
-             SLOTS: gl.constexpr, N: gl.constexpr, GRANULE: gl.constexpr, STEPS: gl.constexpr, D: gl.constexpr,
-             BY_KEY: gl.constexpr):  # fmt: skip
+def _produce(boxes, rings, bars, posts, masked_units, full_units, items, counts, counter, kv_ratio,
+             BUFFERS: gl.constexpr, SLOTS: gl.constexpr, N: gl.constexpr, GRANULE: gl.constexpr, STEPS: gl.constexpr,
+             D: gl.constexpr, BY_KEY: gl.constexpr):  # fmt: skip
     a_box, b_box, x_box, y_box = boxes
     a_ring, b_ring, x_ring, y_ring = rings
     own_full, own_free, x_full, x_free, y_full, y_free = bars
@@ -42,11 +47,16 @@ def _produce(boxes, rings, bars, masked_units, full_units, items, counts, kv_rat
     own_phase = 0
     slot = 0
     phase = 0
-    for turn in range(gl.program_id(0), gl.load(counts), gl.num_programs(0)):
+    post_phase = 0
+    busy = gl.load(counts)
+    turn = claim(counter, 0, True)
+    while turn < busy:
+        following = -1
         item = items + turn * (4 + 4 * members)
         batch = gl.load(item)
         head = gl.load(item + 1)
         first = gl.load(item + 2)
+        post_phase = post(posts, post_phase, (batch, head, first, gl.load(item + 3), turn))
         load_own((a_box, b_box), (a_ring, b_ring), own_full, own_free, batch, head, first, own_slot, own_phase, D)
         own_slot, own_phase = next_slot(own_slot, own_phase, BUFFERS)
         for member in range(0, members):
@@ -71,6 +81,10 @@ def _produce(boxes, rings, bars, masked_units, full_units, items, counts, kv_rat
                     load_tile(y_box, batch, other, full_units, full_begin + j - masked, y_full.index(slot), y_ring,
                               slot, N, GRANULE, D)  # fmt: skip
                 slot, phase = next_slot(slot, phase, SLOTS)
+                if following < 0:
+                    following = claim(counter, turn, True)  # while the consumers have something to do
+        turn = following
+    post(posts, post_phase, (-1,))
 
 
 @gluon.jit
@@ -167,8 +181,8 @@ def _consume(
     STEPS: gl.constexpr, D: gl.constexpr, BLOCK_Q: gl.constexpr, BLOCK_K: gl.constexpr, HAS_BITS: gl.constexpr,
     MASKED: gl.constexpr, SPLIT: gl.constexpr, BY_KEY: gl.constexpr, DROPOUT: gl.constexpr,
 ):  # fmt: skip
-    (out_boxes, rings, own_boxed, bars, walked, full_units, results, lse2, delta, items, counts, scale2, scale, own_len,
-     other_len, heads, kv_ratio, flag, dropped) = common  # fmt: skip
+    (out_boxes, rings, own_boxed, bars, posts, walked, full_units, results, lse2, delta, items, counts, scale2, scale,
+     own_len, other_len, heads, kv_ratio, flag, dropped) = common  # fmt: skip
     a_box, b_box = out_boxes
     a_ring, b_ring, x_ring, y_ring = rings
     a_boxed, b_boxed = own_boxed
@@ -182,22 +196,21 @@ def _consume(
     R: gl.constexpr = gl.SliceLayout(1, S)
     members = kv_ratio if BY_KEY else 1
     halves = seed_halves(dropped[0]) if DROPOUT else None
-    busy = gl.load(counts)
-    step_by = gl.num_programs(0)
     own_slot = 0
     own_phase = 0
     slot = 0
     phase = 0
+    begun = 0
     last = 0
-    for turn in range(gl.program_id(0), busy, step_by):
+    entry, post_phase = posted(posts, 0, POSTED, 4)
+    while entry[0] >= 0:
+        batch, head, first, scratch, turn = entry
         item = items + turn * (4 + 4 * members)
-        batch = gl.load(item)
-        head = gl.load(item + 1)
-        first = gl.load(item + 2) + GROUP * 64
-        scratch = gl.load(item + 3)
+        first = first + GROUP * 64
         mine = own_slot * 2 + GROUP
         tma.store_wait(0)
-        mbarrier.arrive(own_free.index(last), pred=turn >= step_by)  # the previous gradients have left their buffers
+        mbarrier.arrive(own_free.index(last), pred=begun > 0)  # the previous gradients have left their buffers
+        begun = 1
         mbarrier.wait(own_full.index(mine), own_phase)
         acc = gl.zeros([64, D], gl.float32, O)
         second = gl.zeros([64, D], gl.float32, O)
@@ -253,10 +266,11 @@ def _consume(
             leave(
                 second, b_ring, mine, b_box, b_boxed, b_parts, batch, head, first, scratch, own_len, GROUP, D, SPLIT, O
             )
+        entry, post_phase = posted(posts, post_phase, POSTED, 4)
     tma.store_wait(0)
 
     # Rows without tiles come last in the table.
-    for turn in range(busy + gl.program_id(0), gl.load(counts + 1), step_by):
+    for turn in range(gl.load(counts) + gl.program_id(0), gl.load(counts + 1), gl.num_programs(0)):
         item = items + turn * (4 + 4 * members)
         base = (gl.load(item) * heads + gl.load(item + 1)).to(gl.int64) * own_len
         clear(a_out, base, gl.load(item + 2) + GROUP * 64, own_len, D, O)
@@ -267,8 +281,8 @@ def _consume(
 @gluon.jit(do_not_specialize=["own_len", "other_len", "heads", "kv_ratio", "threshold"])
 def backward(
     a_box, b_box, x_box, y_box, a_out_box, b_out_box, a_out, b_out, a_parts, b_parts, lse2, delta, flag,
-    full_units, masked_units, low, high, bits, masks, items, counts, scale2, scale, own_len, other_len, heads, kv_ratio,
-    seed, threshold, weight,
+    counter, full_units, masked_units, low, high, bits, masks, items, counts, scale2, scale, own_len, other_len, heads,
+    kv_ratio, seed, threshold, weight,
     D: gl.constexpr, N: gl.constexpr, GRANULE: gl.constexpr, STEPS: gl.constexpr, BLOCK_Q: gl.constexpr,
     BLOCK_K: gl.constexpr, HAS_BITS: gl.constexpr, MASKED: gl.constexpr, SPLIT: gl.constexpr, BY_KEY: gl.constexpr,
     DROPOUT: gl.constexpr, BUFFERS: gl.constexpr, SLOTS: gl.constexpr, CONSUMER_REGISTERS: gl.constexpr,
@@ -276,7 +290,7 @@ def backward(
 ):  # fmt: skip
     """dQ of every row from Q, dO | K, V or, BY_KEY, dK and dV of every key from K, V | Q, dO. Grid: [multiprocessors].
 
-    `heads` counts the heads of the rows that stay: query heads, or key heads.
+    `counter` is 0 at first. `heads` counts the heads of the rows that stay: query heads, or key heads.
     """
     gdc_launch_dependents()
     half: gl.constexpr = a_box.dtype
@@ -308,10 +322,11 @@ def backward(
     seen = (a_boxed, b_boxed, x_boxed, y_boxed)
     rings = (a_ring, b_ring, x_ring, y_ring)
     bars = (own_full, own_free, x_full, x_free, y_full, y_free)
+    posts = new_post(POSTED, 2)
     dropped = (seed, threshold, weight) if DROPOUT else ()
-    common = ((a_out_box, b_out_box), rings, (a_boxed, b_boxed), bars, (masked_units, low, high, bits, masks),
-              full_units, (a_out, b_out, a_parts, b_parts), lse2, delta, items, counts, scale2, scale, own_len,
-              other_len, heads, kv_ratio, flag, dropped)  # fmt: skip
+    common = ((a_out_box, b_out_box), rings, (a_boxed, b_boxed), bars, posts,
+              (masked_units, low, high, bits, masks), full_units, (a_out, b_out, a_parts, b_parts), lse2, delta, items,
+              counts, scale2, scale, own_len, other_len, heads, kv_ratio, flag, dropped)  # fmt: skip
     if OVERLAPPED:
         gdc_wait()
     gl.warp_specialize(
@@ -320,8 +335,8 @@ def backward(
                         BY_KEY, DROPOUT)),
             (_consume, (common, 1, BUFFERS, SLOTS, N, GRANULE, STEPS, D, BLOCK_Q, BLOCK_K, HAS_BITS, MASKED, SPLIT,
                         BY_KEY, DROPOUT)),
-            (_produce, (boxes, seen, bars, masked_units, full_units, items, counts, kv_ratio, BUFFERS, SLOTS, N,
-                        GRANULE, STEPS, D, BY_KEY)),
+            (_produce, (boxes, seen, bars, posts, masked_units, full_units, items, counts, counter, kv_ratio, BUFFERS,
+                        SLOTS, N, GRANULE, STEPS, D, BY_KEY)),
         ],
         [4, 1],
         [CONSUMER_REGISTERS, PRODUCER_REGISTERS],

@@ -100,7 +100,7 @@ def attention_backward(
     p, seed = drawn(dropout)
     whole = batch * heads * triton.cdiv(q_len, 64) * 64 * dim  # whole parts of 64 rows
     cleared = torch.empty(32 + (0 if deterministic else whole), dtype=torch.float32, device=device)  # by `prepare`
-    flag, counter = cleared[:2].view(torch.int32).split(1)
+    flag, *counters = cleared[:3].view(torch.int32).split(1)
     sums = scratch(0, device) if deterministic else cleared[32:].view(-1, 32)
     rows = batch * heads * by_query.slots * by_query.line_size
     key_rows = batch * kv_heads * by_key.slots * by_key.line_size
@@ -108,7 +108,7 @@ def attention_backward(
         by_query, ("hopper backward", by_key, scale, p, deterministic, shapes, dlse is None),
         (boxable(q), boxable(k), boxable(v), boxable(dout), out, lse, lse if dlse is None else dlse.contiguous(),
          *seed),
-        (torch.empty_like(lse), torch.empty_like(lse), dq, dk, dv, flag, counter, sums, scratch(rows * dim, device),
+        (torch.empty_like(lse), torch.empty_like(lse), dq, dk, dv, flag, *counters, sums, scratch(rows * dim, device),
          scratch(key_rows * dim, device), scratch(key_rows * dim, device)),
         partial(_backward, by_query, by_key, scale, p, deterministic, shapes, dlse is not None),
     )  # fmt: skip
@@ -121,13 +121,13 @@ def _backward(
     q: Tensor, k: Tensor, v: Tensor, dout: Tensor, out: Tensor, lse: Tensor, dlse: Tensor, *rest: Tensor,
 ) -> None:  # fmt: skip
     """The programs of one call; those of a repair end at once unless one before them has raised the flag."""
-    *seed, lse2, delta, dq, dk, dv, flag, counter, sums, part_q, part_k, part_v = rest
+    *seed, lse2, delta, dq, dk, dv, flag, of_queries, of_keys, sums, part_q, part_k, part_v = rest
     (batch, heads, q_len, dim), (kv_heads, kv_len) = q.shape, k.shape[1:3]
     ratio, rows, drop = heads // kv_heads, (lse2, delta, flag), as_arguments(p, seed)
     launch(
         prepare, batch * heads * triton.cdiv(q_len, 64) * (64 // PREPARED),
-        out, dout, lse, dlse, lse2, delta, flag, counter, None if deterministic else sums, *dout.stride()[:3], heads,
-        q_len,
+        out, dout, lse, dlse, lse2, delta, flag, of_queries, of_keys, None if deterministic else sums,
+        *dout.stride()[:3], heads, q_len,
         DV=dim, DV_PAD=dim, BM=PREPARED, HAS_DLSE=has_dlse, OVERLAPPED=bool(overlapping()),
     )  # fmt: skip
     merges = ((by_key, part_k, dk, kv_len, kv_heads, ratio), (by_key, part_v, dv, kv_len, kv_heads, ratio))
@@ -136,12 +136,14 @@ def _backward(
             shapes[0] or query_shape(dim, by_query.tile, p is not None),
             shapes[1] or key_shape(dim, p is not None),
         )
-        _stream(launch, by_query, own, (q, dout, k, v), (dq, dq), (part_q, part_q), rows, scale, drop, by_key=False)
-        _stream(launch, by_key, other, (k, v, q, dout), (dk, dv), (part_k, part_v), rows, scale, drop, by_key=True)
+        _stream(launch, by_query, own, (q, dout, k, v), (dq, dq), (part_q, part_q), (*rows, of_queries), scale, drop,
+                by_key=False)  # fmt: skip
+        _stream(launch, by_key, other, (k, v, q, dout), (dk, dv), (part_k, part_v), (*rows, of_keys), scale, drop,
+                by_key=True)  # fmt: skip
         merges = ((by_query, part_q, dq, q_len, heads, 1), *merges)
     else:
         shape = shapes[1] or adding_shape(dim)
-        _add(launch, by_key, shape, (k, v, q, dout), (dk, dv, sums), (part_k, part_v), (*rows, counter), scale)
+        _add(launch, by_key, shape, (k, v, q, dout), (dk, dv, sums), (part_k, part_v), (*rows, of_keys), scale)
         launch(
             finish_queries, batch * heads * triton.cdiv(q_len, 64) * (dim // 64),
             sums, dq, flag, scale, q_len, D=dim, num_warps=4, **overlapping(),
@@ -175,7 +177,7 @@ def _stream(
     inputs: tuple[Tensor, Tensor, Tensor, Tensor],
     outputs: tuple[Tensor, Tensor],
     parts: tuple[Tensor, Tensor],
-    rows: tuple[Tensor, Tensor, Tensor],
+    rows: tuple[Tensor, Tensor, Tensor, Tensor],
     scale: float,
     drop: tuple[Tensor | None, int | None, float | None],
     by_key: bool,

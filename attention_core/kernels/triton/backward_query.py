@@ -20,12 +20,12 @@ from .primitives import (
 
 
 @triton.jit(do_not_specialize=["q_len"])
-def prepare(OUT, DO, LSE, DLSE, LSE2, DELTA, FLAG, COUNTER, SUMS, stride_ob, stride_oh, stride_os, heads, q_len,
-            DV: tl.constexpr, DV_PAD: tl.constexpr, BM: tl.constexpr, HAS_DLSE: tl.constexpr,
+def prepare(OUT, DO, LSE, DLSE, LSE2, DELTA, FLAG, OF_QUERIES, OF_KEYS, SUMS, stride_ob, stride_oh, stride_os, heads,
+            q_len, DV: tl.constexpr, DV_PAD: tl.constexpr, BM: tl.constexpr, HAS_DLSE: tl.constexpr,
             OVERLAPPED: tl.constexpr = False):  # fmt: skip
     """delta = sum(o * do) - dlse per row, and the LSE in base 2 with +inf for empty rows, whose p is then 0.
 
-    Of a flag, a counter and float32 sums [programs, BM, DV], which may each be None, zeros are made in passing.
+    Of a flag, two counters and float32 sums [programs, BM, DV], which may each be None, zeros are made in passing.
     OVERLAPPED: the next program may begin before this one ends. Grid: [batch * heads * ceil(q_len / 64) * 64 / BM], as
     the sums of a head are whole parts of 64 rows.
     """
@@ -38,8 +38,10 @@ def prepare(OUT, DO, LSE, DLSE, LSE2, DELTA, FLAG, COUNTER, SUMS, stride_ob, str
         tl.store(SUMS + program * BM * DV + place, tl.zeros([BM * DV_PAD], tl.float32), mask=place < BM * DV)
     if FLAG is not None:
         tl.store(FLAG, 0, mask=program == 0)
-    if COUNTER is not None:
-        tl.store(COUNTER, 0, mask=program == 0)
+    if OF_QUERIES is not None:
+        tl.store(OF_QUERIES, 0, mask=program == 0)
+    if OF_KEYS is not None:
+        tl.store(OF_KEYS, 0, mask=program == 0)
     batch_head = program // tiles
     row = (program % tiles).to(tl.int32) * BM + tl.arange(0, BM)
     real = row < q_len

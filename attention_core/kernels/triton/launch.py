@@ -215,7 +215,7 @@ def _backward(
     ratio, dropped = heads // kv_heads, p is not None
     launch(
         prepare, batch * heads * triton.cdiv(q_len, 64),
-        out, dout, lse, dlse, lse2, delta, None, None, None, *dout.stride()[:3], heads, q_len,
+        out, dout, lse, dlse, lse2, delta, None, None, None, None, *dout.stride()[:3], heads, q_len,
         DV=value_dim, DV_PAD=_power(value_dim), BM=64, HAS_DLSE=has_dlse,
     )  # fmt: skip
     n_jobs, n_splits, slots = by_query.jobs.shape[1], by_query.splits.shape[1], by_query.slots
