@@ -94,7 +94,7 @@ def block_sparse_attention(
     128, block_q 128 and 256, block_k a multiple of 8), "blocked" (plain torch, any device, cost follows
     the active tiles), all differentiable once; "reference" (dense, the specification, small inputs
     only). "auto" takes the first of "hopper", "triton" and "blocked" that serves the inputs. With
-    `deterministic=True` gradients are bitwise repeatable.
+    `deterministic=True` gradients are bitwise repeatable; without it they may be, where that is not slower.
 
     `dropout_p`, at least 0 and below 1, drops each allowed probability by itself and divides the others
     by the chance of being kept; lse stays that of all allowed keys. Which pairs are dropped follows

@@ -131,15 +131,16 @@ def limit(part: str, dtype: torch.dtype) -> float:
 
 @contextmanager
 def claiming(chosen: bool) -> Iterator[None]:
-    """Have the Hopper forward claim entries one by one, or not, however few there are."""
-    from attention_core.kernels.hopper import launch
+    """Have the Hopper forward claim entries one by one, or not, and its backward add dQ up, however few there are."""
+    from attention_core.kernels.hopper import launch, launch_backward
 
-    usual = launch.forward_variant
+    usual, keys = launch.forward_variant, launch_backward.KEYS_TO_ADD
     launch.forward_variant = lambda *given: replace(usual(*given), claimed_from=0 if chosen else 1 << 30)
+    launch_backward.KEYS_TO_ADD = dict.fromkeys(keys, 0)
     try:
         yield
     finally:
-        launch.forward_variant = usual
+        launch.forward_variant, launch_backward.KEYS_TO_ADD = usual, keys
 
 
 def errors(

@@ -12,8 +12,10 @@ import pattern_studio as ps
 from attention_core import Plan, block_sparse_attention, plan
 from attention_core.kernels import reference
 from attention_core.kernels.hopper import serves
+from attention_core.kernels.hopper.launch_backward import pays_to_add
 from attention_core.kernels.hopper.schedule import work_of
 from benchmarks import hopper_variants
+from benchmarks.cases import random as random_tiles
 from benchmarks.hopper_cells import CELLS, claiming, errors, limit
 from tests.attention_core.inputs import DEVICE, work_table
 
@@ -51,6 +53,13 @@ def test_cell_against_float64(backend, name, dtype, dim):
 )
 def test_what_no_program_is_built_for(shape, value_dim, block, dtype, reason):
     assert serves.unserved(dtype, shape, value_dim, block) == reason
+
+
+@pytest.mark.parametrize(("density", "dim", "pays"), [(0.02, 128, False), (0.05, 128, True), (0.02, 64, True)])
+@pytest.mark.parametrize("heads", [1, 3])
+def test_gradients_of_queries_are_added_up_where_each_reads_many_keys(density, dim, pays, heads):
+    ready = plan(ps.lower(random_tiles(density, 8192, heads, 128, 128), q_len=8192, heads=heads, block=128))
+    assert pays_to_add(ready.by_query, dim) == pays
 
 
 @pytest.mark.skipif(HOPPER, reason="this machine has what is asked for")

@@ -83,11 +83,11 @@ def test_gradients_are_computed_again_if_the_flag_is_up(flag, deterministic):
     # What the first program clears: numbers that it must overwrite.
     sums = torch.full((0 if deterministic else heads * 256 * 2, 32), 9.0, device=DEVICE)
     part_q, part_k = _parts(by_query, heads)[0], _parts(by_key, heads)[0]
-    state = torch.tensor([9, 9], dtype=torch.int32, device=DEVICE).split(1)
+    state = torch.tensor([9, 9, 9], dtype=torch.int32, device=DEVICE).split(1)
 
     def launch_and_flag(program: Any, grid: int, *given: Any, **constants: Any) -> None:
         if program.__name__ in HOPPER:
-            assert [int(x) for x in state] in ([0, 0], [flag, 0])
+            assert [int(x) for x in state] in ([0, 0, 0], [flag, 0, 0])
             state[0].fill_(flag)
         _launch(program, grid, *given, **constants)
 

@@ -24,6 +24,10 @@ from .repair import repair_key, repair_parts, repair_query
 from .schedule import Work, work_of
 
 SUMMED = NVMMASharedLayout(128, 32, 2)
+# By head dim, how many keys a query reads at least where float32 sums of dQ pay: to clear, add and finish them takes a
+# time for each query, to do without two products more for each pair. 164 keys were 8 % faster without at D 128 and as
+# fast at D 64, 410 keys 8 and 16 % slower (notes/hopper.md).
+KEYS_TO_ADD = {128: 256, 64: 0}
 PREPARED = 16  # rows of an instance of `prepare`; by 64 it takes 2 to 9 % longer (notes/hopper.md)
 
 
@@ -69,6 +73,12 @@ def adding_shape(dim: int) -> Shape:
     Of V in registers the compiler of Triton 3.9 spills some in every tile.
     """
     return Shape(8192 // dim, 2, 2, v_in_registers=dim == 64 and triton.__version__.startswith("3.6."))
+
+
+def pays_to_add(by_query: TileLists, dim: int) -> bool:
+    """Whether the program that adds dQ up is the faster one, as far as the lists' sizes tell what a query reads."""
+    keys = (len(by_query.full_units) + len(by_query.masked_units)) * by_query.granule
+    return keys >= KEYS_TO_ADD[dim] * (len(by_query.full_ptr) - 1)
 
 
 def attention_backward(

@@ -15,7 +15,7 @@ from ..triton import launch as portable
 from ..triton.interned import interned
 from ..triton.lists import TileLists
 from .launch import attention_forward
-from .launch_backward import attention_backward
+from .launch_backward import attention_backward, pays_to_add
 from .serves import unserved_backward
 
 
@@ -86,6 +86,7 @@ def _gradients(
     dropout: Dropout | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     if unserved_backward((by_query.block_q, by_query.block_k), by_key is not None) is None:
+        deterministic = deterministic or not pays_to_add(by_query, q.shape[3])
         return attention_backward(
             q, k, v, out, lse, dout, dlse, by_query, by_key, scale, deterministic, dropout=dropout
         )  # fmt: skip
