@@ -15,6 +15,7 @@ from attention_core.kernels.hopper import serves
 from attention_core.kernels.hopper.launch_backward import pays_to_add
 from attention_core.kernels.hopper.schedule import work_of
 from benchmarks import hopper_variants
+from benchmarks.cases import global_local, local
 from benchmarks.cases import random as random_tiles
 from benchmarks.hopper_cells import CELLS, claiming, errors, limit
 from tests.attention_core.inputs import DEVICE, work_table
@@ -55,11 +56,18 @@ def test_what_no_program_is_built_for(shape, value_dim, block, dtype, reason):
     assert serves.unserved(dtype, shape, value_dim, block) == reason
 
 
-@pytest.mark.parametrize(("density", "dim", "pays"), [(0.02, 128, False), (0.05, 128, True), (0.02, 64, True)])
+@pytest.mark.parametrize(
+    ("density", "dim", "pays"), [(0.10, 128, False), (0.15, 128, True), (0.02, 64, False), (0.05, 64, True)]
+)
 @pytest.mark.parametrize("heads", [1, 3])
 def test_gradients_of_queries_are_added_up_where_each_reads_many_keys(density, dim, pays, heads):
     ready = plan(ps.lower(random_tiles(density, 8192, heads, 128, 128), q_len=8192, heads=heads, block=128))
     assert pays_to_add(ready.by_query, dim) == pays
+
+
+def test_gradients_of_queries_are_added_up_where_lines_are_split():
+    assert pays_to_add(plan(ps.lower(global_local(0.05, 8192, 128), q_len=8192, block=128)).by_query, 128)
+    assert not pays_to_add(plan(ps.lower(local(0.05, 8192, 128), q_len=8192, block=128)).by_query, 128)
 
 
 @pytest.mark.skipif(HOPPER, reason="this machine has what is asked for")

@@ -24,10 +24,10 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from .boxes import boxed, load_own, load_tile, steps_of
+from .boxes import boxed, first_row, load_own, load_tile, steps_of
 from .claims import claim, new_post, post, posted
 from .dropout_mask import kept, positions, seed_halves
-from .gluon_api import view
+from .gluon_api import thread_barrier, view
 from .masks import allowed_pairs, mask_ahead
 from .outputs import clear, leave, raise_flag
 from .ring import next_slot
@@ -36,12 +36,14 @@ POSTED: gl.constexpr = gl.constexpr(5)  # numbers: batch, head, first row, scrat
 
 
 @gluon.jit
-def _produce(boxes, rings, bars, posts, masked_units, full_units, items, counts, counter, kv_ratio,
-             BUFFERS: gl.constexpr, SLOTS: gl.constexpr, N: gl.constexpr, GRANULE: gl.constexpr, STEPS: gl.constexpr,
-             D: gl.constexpr, BY_KEY: gl.constexpr):  # fmt: skip
+def _produce(boxes, rings, numbers, bars, posts, masked_units, full_units, lse2, delta, items, counts, counter, q_len,
+             kv_heads, kv_ratio, BUFFERS: gl.constexpr, SLOTS: gl.constexpr, N: gl.constexpr, GRANULE: gl.constexpr,
+             STEPS: gl.constexpr, D: gl.constexpr, BY_KEY: gl.constexpr):  # fmt: skip
     a_box, b_box, x_box, y_box = boxes
     a_ring, b_ring, x_ring, y_ring = rings
+    lse_ring, delta_ring = numbers
     own_full, own_free, x_full, x_free, y_full, y_free = bars
+    L: gl.constexpr = gl.BlockedLayout([N // 32], [32], [1], [0])
     members = kv_ratio if BY_KEY else 1
     own_slot = 0
     own_phase = 0
@@ -64,22 +66,25 @@ def _produce(boxes, rings, bars, posts, masked_units, full_units, items, counts,
             tiles = item + 4 + member * 4
             masked_begin, masked, full_begin, full = steps_of(tiles, STEPS)
             for j in range(0, masked + full):
+                units = gl.where(j < masked, masked_units, full_units)
+                step = gl.where(j < masked, masked_begin + j, full_begin + j - masked)
+                if BY_KEY:  # loaded before the slot is free: what the loads take is hidden behind that wait
+                    rows = first_row(units, step, N, GRANULE) + gl.arange(0, N, layout=L)
+                    base = (batch * kv_heads * kv_ratio + other).to(gl.int64) * q_len
+                    lse = gl.load(lse2 + base + rows, mask=rows < q_len, other=float("inf"))  # past the end p = 0
+                    d = gl.load(delta + base + rows, mask=rows < q_len, other=0.0)
                 mbarrier.wait(x_free.index(slot), phase ^ 1)
                 mbarrier.expect(x_full.index(slot), N * D * 2)
-                if j < masked:
-                    load_tile(x_box, batch, other, masked_units, masked_begin + j, x_full.index(slot), x_ring, slot, N,
-                              GRANULE, D)  # fmt: skip
-                else:
-                    load_tile(x_box, batch, other, full_units, full_begin + j - masked, x_full.index(slot), x_ring,
-                              slot, N, GRANULE, D)  # fmt: skip
+                load_tile(x_box, batch, other, units, step, x_full.index(slot), x_ring, slot, N, GRANULE, D)
                 mbarrier.wait(y_free.index(slot), phase ^ 1)
                 mbarrier.expect(y_full.index(slot), N * D * 2)
-                if j < masked:
-                    load_tile(y_box, batch, other, masked_units, masked_begin + j, y_full.index(slot), y_ring, slot, N,
-                              GRANULE, D)  # fmt: skip
-                else:
-                    load_tile(y_box, batch, other, full_units, full_begin + j - masked, y_full.index(slot), y_ring,
-                              slot, N, GRANULE, D)  # fmt: skip
+                load_tile(y_box, batch, other, units, step, y_full.index(slot), y_ring, slot, N, GRANULE, D)
+                if BY_KEY:
+                    lse_ring.index(slot).store(lse)
+                    delta_ring.index(slot).store(d)
+                    thread_barrier()
+                    mbarrier.arrive(x_full.index(slot))
+                    mbarrier.arrive(y_full.index(slot))
                 slot, phase = next_slot(slot, phase, SLOTS)
                 if following < 0:
                     following = claim(counter, turn, True)  # while the consumers have something to do
@@ -132,19 +137,21 @@ def _fold_keys(q, do, k_ring, v_ring, bars, slot, phase, acc, lse, delta, walked
 
 
 @gluon.jit
-def _fold_queries(k, v, q_ring, do_ring, bars, slot, phase, dk, dv, lse2, delta, walked, units, step, first, q_len,
-                  scale, dropout, MASKED: gl.constexpr, N: gl.constexpr, GRANULE: gl.constexpr, BLOCK_Q: gl.constexpr,
+def _fold_queries(k, v, q_ring, do_ring, numbers, bars, slot, phase, dk, dv, walked, units, step, first, q_len, scale,
+                  dropout, MASKED: gl.constexpr, N: gl.constexpr, GRANULE: gl.constexpr, BLOCK_Q: gl.constexpr,
                   BLOCK_K: gl.constexpr, HAS_BITS: gl.constexpr, DROPOUT: gl.constexpr, S: gl.constexpr,
                   A: gl.constexpr):  # fmt: skip
     """Add one tile of queries to dK (without the scale) and dV (without a kept pair's weight). # [64, D] each"""
     x_full, x_free, y_full, y_free = bars
+    lse_ring, delta_ring = numbers
     zero = gl.zeros([64, N], gl.float32, S)
-    row = positions(units, step, N, GRANULE, S)
+    if DROPOUT:
+        row = positions(units, step, N, GRANULE, S)
     mbarrier.wait(x_full.index(slot), phase)
     scores = warpgroup_mma(k, q_ring.index(slot).permute([1, 0]), zero, use_acc=False, is_async=True)
     mbarrier.wait(y_full.index(slot), phase)
     weighted = warpgroup_mma(v, do_ring.index(slot).permute([1, 0]), zero, use_acc=False, is_async=True)
-    lse = gl.load(lse2 + row, mask=row < q_len, other=float("inf"))  # rows past the end: p = 0
+    lse = lse_ring.index(slot).load(gl.SliceLayout(0, S))
     if MASKED:
         mask = mask_ahead(walked, step, first, N, GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS, S, True)
     s = warpgroup_mma_wait(1, deps=[scores])
@@ -159,12 +166,11 @@ def _fold_queries(k, v, q_ring, do_ring, bars, slot, phase, dk, dv, lse2, delta,
     else:
         p_half = gl.convert_layout(p.to(k.dtype), A)
     values = warpgroup_mma(p_half, do_ring.index(slot), dv, is_async=True)
-    d = gl.load(delta + row, mask=row < q_len, other=0.0)
     dp = warpgroup_mma_wait(1, deps=[weighted])
     if DROPOUT:
         dp = gl.where(p > 0, dp * dropout[2], 0.0)
         p = gl.abs(p)
-    ds = p * (dp - d[None, :])
+    ds = p * (dp - delta_ring.index(slot).load(gl.SliceLayout(0, S))[None, :])
     if MASKED:
         ds = gl.where(p == 0, 0.0, ds)
     ds_half = gl.convert_layout(ds.to(k.dtype), A)
@@ -181,8 +187,8 @@ def _consume(
     STEPS: gl.constexpr, D: gl.constexpr, BLOCK_Q: gl.constexpr, BLOCK_K: gl.constexpr, HAS_BITS: gl.constexpr,
     MASKED: gl.constexpr, SPLIT: gl.constexpr, BY_KEY: gl.constexpr, DROPOUT: gl.constexpr,
 ):  # fmt: skip
-    (out_boxes, rings, own_boxed, bars, posts, walked, full_units, results, lse2, delta, items, counts, scale2, scale,
-     own_len, other_len, heads, kv_ratio, flag, dropped) = common  # fmt: skip
+    (out_boxes, rings, numbers, own_boxed, bars, posts, walked, full_units, results, lse2, delta, items, counts, scale2,
+     scale, own_len, other_len, heads, kv_ratio, flag, dropped) = common  # fmt: skip
     a_box, b_box = out_boxes
     a_ring, b_ring, x_ring, y_ring = rings
     a_boxed, b_boxed = own_boxed
@@ -218,20 +224,19 @@ def _consume(
             for member in range(0, members):
                 tiles = item + 4 + member * 4
                 masked_begin, masked, full_begin, full = steps_of(tiles, STEPS)
-                base = (batch * heads * kv_ratio + head * kv_ratio + member).to(gl.int64) * other_len
                 dropout = (halves, dropped[1], dropped[2], batch, head * kv_ratio + member) if DROPOUT else None
                 if MASKED:
                     for j in range(0, masked):
                         acc, second = _fold_queries(
-                            a_ring.index(mine), b_ring.index(mine), x_ring, y_ring, streamed, slot, phase, acc, second,
-                            lse2 + base, delta + base, walked, masked_units, masked_begin + j, first, other_len, scale2,
-                            dropout, True, N, GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS, DROPOUT, S, A)  # fmt: skip
+                            a_ring.index(mine), b_ring.index(mine), x_ring, y_ring, numbers, streamed, slot, phase, acc,
+                            second, walked, masked_units, masked_begin + j, first, other_len, scale2, dropout, True, N,
+                            GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS, DROPOUT, S, A)  # fmt: skip
                         slot, phase = next_slot(slot, phase, SLOTS)
                 for j in range(0, full):
                     acc, second = _fold_queries(
-                        a_ring.index(mine), b_ring.index(mine), x_ring, y_ring, streamed, slot, phase, acc, second,
-                        lse2 + base, delta + base, walked, full_units, full_begin + j, first, other_len, scale2,
-                        dropout, False, N, GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS, DROPOUT, S, A)  # fmt: skip
+                        a_ring.index(mine), b_ring.index(mine), x_ring, y_ring, numbers, streamed, slot, phase, acc,
+                        second, walked, full_units, full_begin + j, first, other_len, scale2, dropout, False, N,
+                        GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS, DROPOUT, S, A)  # fmt: skip
                     slot, phase = next_slot(slot, phase, SLOTS)
         else:
             masked_begin, masked, full_begin, full = steps_of(item + 4, STEPS)
@@ -314,17 +319,23 @@ def backward(
         mbarrier.init(own_full.index(i), count=1)
         mbarrier.init(own_free.index(i), count=1)
     for i in gl.static_range(SLOTS):
-        mbarrier.init(x_full.index(i), count=1)
+        mbarrier.init(x_full.index(i), count=2 if BY_KEY else 1)  # the box, and the numbers beside it
         mbarrier.init(x_free.index(i), count=2)  # both consumers
-        mbarrier.init(y_full.index(i), count=1)
+        mbarrier.init(y_full.index(i), count=2 if BY_KEY else 1)
         mbarrier.init(y_free.index(i), count=2)
     boxes = (a_box, b_box, x_box, y_box)
     seen = (a_boxed, b_boxed, x_boxed, y_boxed)
     rings = (a_ring, b_ring, x_ring, y_ring)
+    line: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
+    if BY_KEY:  # LSE and delta of the streamed queries
+        numbers = (gl.allocate_shared_memory(gl.float32, [SLOTS, N], line),
+                   gl.allocate_shared_memory(gl.float32, [SLOTS, N], line))  # fmt: skip
+    else:
+        numbers = (None, None)
     bars = (own_full, own_free, x_full, x_free, y_full, y_free)
     posts = new_post(POSTED, 2)
     dropped = (seed, threshold, weight) if DROPOUT else ()
-    common = ((a_out_box, b_out_box), rings, (a_boxed, b_boxed), bars, posts,
+    common = ((a_out_box, b_out_box), rings, numbers, (a_boxed, b_boxed), bars, posts,
               (masked_units, low, high, bits, masks), full_units, (a_out, b_out, a_parts, b_parts), lse2, delta, items,
               counts, scale2, scale, own_len, other_len, heads, kv_ratio, flag, dropped)  # fmt: skip
     if OVERLAPPED:
@@ -335,8 +346,8 @@ def backward(
                         BY_KEY, DROPOUT)),
             (_consume, (common, 1, BUFFERS, SLOTS, N, GRANULE, STEPS, D, BLOCK_Q, BLOCK_K, HAS_BITS, MASKED, SPLIT,
                         BY_KEY, DROPOUT)),
-            (_produce, (boxes, seen, bars, posts, masked_units, full_units, items, counts, counter, kv_ratio, BUFFERS,
-                        SLOTS, N, GRANULE, STEPS, D, BY_KEY)),
+            (_produce, (boxes, seen, numbers, bars, posts, masked_units, full_units, lse2, delta, items, counts,
+                        counter, other_len, heads, kv_ratio, BUFFERS, SLOTS, N, GRANULE, STEPS, D, BY_KEY)),
         ],
         [4, 1],
         [CONSUMER_REGISTERS, PRODUCER_REGISTERS],

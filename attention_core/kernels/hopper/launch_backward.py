@@ -25,9 +25,8 @@ from .schedule import Work, work_of
 
 SUMMED = NVMMASharedLayout(128, 32, 2)
 # By head dim, how many keys a query reads at least where float32 sums of dQ pay: to clear, add and finish them takes a
-# time for each query, to do without two products more for each pair. 164 keys were 8 % faster without at D 128 and as
-# fast at D 64, 410 keys 8 and 16 % slower (notes/hopper.md).
-KEYS_TO_ADD = {128: 256, 64: 0}
+# time for each query, to do without two products more for each pair. Measured: notes/hopper.md.
+KEYS_TO_ADD = {128: 800, 64: 256}
 PREPARED = 16  # rows of an instance of `prepare`; by 64 it takes 2 to 9 % longer (notes/hopper.md)
 
 
@@ -60,11 +59,12 @@ def query_shape(dim: int, tile: int, dropout: bool = False) -> Shape:
 def key_shape(dim: int, dropout: bool = False) -> Shape:
     """Shape of the dK, dV program: 64 queries a tile, or the sums of D 128 leave no registers for scores.
 
-    With dropout 32 there, by the compiler's word: 88 bytes of stack for 392, in bands 104 for 440.
+    With dropout 32 there, by the compiler's word: 80 bytes of stack for 392, in bands 88 for 440. D 64 has registers to
+    spare without it, and its producer, that fetches numbers as well, would spill by the usual 24.
     """
     if dim == 128:
         return Shape(32, 2, 6) if dropout else Shape(64, 2, 3)
-    return Shape(64, 2, 4)
+    return Shape(64, 2, 4) if dropout else Shape(64, 2, 4, consumer_registers=232, producer_registers=40)
 
 
 def adding_shape(dim: int) -> Shape:
@@ -76,9 +76,12 @@ def adding_shape(dim: int) -> Shape:
 
 
 def pays_to_add(by_query: TileLists, dim: int) -> bool:
-    """Whether the program that adds dQ up is the faster one, as far as the lists' sizes tell what a query reads."""
+    """Whether the program that adds dQ up is the faster one, as far as the lists' sizes tell what a query reads.
+
+    It also is where lines of queries are split: without sums their parts are merged.
+    """
     keys = (len(by_query.full_units) + len(by_query.masked_units)) * by_query.granule
-    return keys >= KEYS_TO_ADD[dim] * (len(by_query.full_ptr) - 1)
+    return by_query.splits.shape[1] > 0 or keys >= KEYS_TO_ADD[dim] * (len(by_query.full_ptr) - 1)
 
 
 def attention_backward(
