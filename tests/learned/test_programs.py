@@ -135,8 +135,8 @@ def test_programs_compile_for_sm_90(tmp_path):
     assert done.returncode == 0, done.stderr
     made = {row["variant"]: row for row in map(json.loads, done.stdout.splitlines())}
     assert {row["program"] for row in made.values()} == {
-        "block_sums", "tile_mass", "shares", "best", "crossed", "means", "chosen"
+        "block_sums", "tile_mass", "shares", "best", "crossed", "means", "chosen", "mean_mass"
     }  # fmt: skip
     assert all(row["sm_90"] and row["shared"] <= 227 * 1024 for row in made.values())
-    assert all(made[name]["tensor_cores"] for name in ("mass", "mass_keys", "mass_near", "mass_wide", "chosen_512"))
+    assert all(made[name]["tensor_cores"] for name in ("mass", "mass_keys", "mass_near", "mass_wide", "chosen_512", "mean_mass_128"))
     assert not made["mass_single"]["tensor_cores"]

@@ -2,8 +2,8 @@
 
 Reading q keeps the memory busy and multiplying keys the tensor cores, so both go on at once. A *unit* is a chunk of
 query blocks of all query heads that share a key head: their rows lie under one another in one product, which so stops
-nearer to the diagonal, and keys are read and multiplied once for them. Programs take tickets; tickets of a unit's masses
-come `AHEAD` units after those of its means and wait until these are there. Who waits holds a later ticket than those it
+nearer to the diagonal, and keys are read and multiplied once for them. Programs take tickets; tickets of a unit's
+masses come `AHEAD` units after those of its means and wait until these are there. Who waits holds a later ticket than those it
 waits for, so whatever order programs start in, they come to an end.
 """
 
@@ -40,6 +40,29 @@ def _masses(s, BM: tl.constexpr, BN: tl.constexpr, TILE: tl.constexpr, LOG2E: tl
     reference = tl.where(most == -float("inf"), 0.0, most) * LOG2E
     total = tl.sum(tl.exp2(s * LOG2E - reference[:, :, None]), 2)
     return tl.where(total > 0, (reference + tl.log2(tl.where(total > 0, total, 1.0))) * LN2, -float("inf"))
+
+
+@triton.jit
+def _keys(k_base, real, first, keys, stride_kt, stride_kd, D: tl.constexpr, D_PAD: tl.constexpr, BN: tl.constexpr,
+          MASKED: tl.constexpr):  # fmt: skip
+    """Keys from `first` on, as columns; 0 where none takes part. # [D_PAD, BN]"""
+    n, d = tl.arange(0, BN), tl.arange(0, D_PAD)
+    taken = n < keys - first
+    if MASKED:
+        taken &= tl.load(real + first + n, mask=taken, other=0) != 0
+    start = k_base + first.to(tl.int64) * stride_kt  # one for all, so that each has but a small distance from it
+    return tl.load(start + ((d * stride_kd)[:, None] + (n * stride_kt)[None, :]),
+                   mask=taken[None, :] & (d < D)[:, None], other=0)  # fmt: skip
+
+
+@triton.jit
+def _seen(s, bound, real, first, keys, BN: tl.constexpr, MASKED: tl.constexpr):
+    """Scores, -inf for keys that a row does not see. # [BM, BN]"""
+    n = tl.arange(0, BN)
+    seen = n[None, :] <= (bound - first)[:, None]
+    if MASKED:
+        seen &= (tl.load(real + first + n, mask=first + n < keys, other=0) != 0)[None, :]
+    return tl.where(seen, s, -float("inf"))
 
 
 @triton.jit(do_not_specialize=["factor", "kv_heads", "rows", "tokens", "keys", "tiles", "units", "chunks", "reads",
@@ -90,38 +113,37 @@ def mean_mass(
     item, kv_head = group // kv_heads, group % kv_heads
     d = tl.arange(0, D_PAD)
     if reading > 0:
-        inside = tl.arange(0, T)
-        q_base = Q + item * stride_qb + kv_head * SHARE * stride_qh + (d * stride_qd)[None, :]
+        inside, ones = tl.arange(0, T), tl.full([16, T], 1.0, Q.dtype.element_ty)
+        q_base = Q + item * stride_qb + kv_head * SHARE * stride_qh
         for read in tl.range(0, READS, num_stages=STAGES):
             index = part * READS + read
             member, block = index // BLOCKS, chunk * BLOCKS + index % BLOCKS
             real = (member < SHARE) & (block < rows)
-            token = block * SIZE + inside
-            there = (inside < SIZE) & (token < tl.where(real, tokens, 0))
+            token = block * SIZE
+            there = inside < tl.where(real, tl.minimum(tokens - token, SIZE), 0)
             if MASKED_Q:
-                there &= tl.load(there_q + item * rows_stride + token, mask=there, other=0) != 0
-            x = tl.load(q_base + member.to(tl.int64) * stride_qh + (token.to(tl.int64) * stride_qt)[:, None],
-                        mask=there[:, None] & (d < D)[None, :], other=0, eviction_policy="evict_first")  # fmt: skip
+                there &= tl.load(there_q + item * rows_stride + token + inside, mask=there, other=0) != 0
+            start = q_base + member.to(tl.int64) * stride_qh + token.to(tl.int64) * stride_qt
+            x = tl.load(start + ((inside * stride_qt)[:, None] + (d * stride_qd)[None, :]), mask=there[:, None] & (d < D)[None, :],
+                        other=0, eviction_policy="evict_first")  # fmt: skip
             if MASKED_Q:
                 count = tl.maximum(tl.sum(there.to(tl.float32), 0), 1.0)
             else:
-                count = tl.maximum(tl.minimum(tokens - block * SIZE, SIZE), 1).to(tl.float32)
-            mean = tl.sum(x.to(tl.float32), 0) * tl.div_rn(tl.zeros_like(count) + factor, count)
+                count = tl.maximum(tl.minimum(tokens - token, SIZE), 1).to(tl.float32)
+            # A sum is a product with ones: a sixth of the instructions that converting and adding takes, which masses
+            # on the same multiprocessor need. Sixteen rows are the fewest that are multiplied; one of them is stored.
+            mean = tl.dot(ones, x) * tl.div_rn(tl.zeros_like(count) + factor, count)
             where_to = asked + ((group * SHARE + member) * rows + block) * D + d
-            tl.store(where_to, mean.to(asked.dtype.element_ty), mask=d < tl.where(real, D, 0))
+            tl.store(where_to[None, :] + tl.zeros([16, 1], tl.int32), mean.to(asked.dtype.element_ty),
+                     mask=(tl.arange(0, 16) == 0)[:, None] & (d < tl.where(real, D, 0))[None, :])  # fmt: skip
         if PART == 0:
             tl.debug_barrier()  # all threads have stored
             tl.atomic_add(counters + 1 + unit, 1, sem="release")
     else:
-        if PART == 0:
-            wanted = (call + 1) * reads
-            while tl.atomic_add(counters + 1 + unit, 0, sem="acquire") < wanted:
-                pass
-        r, n = tl.arange(0, BM), tl.arange(0, BN)
+        r = tl.arange(0, BM)
         row, member = chunk * BLOCKS + r // SHARE, r % SHARE
         there = (row < rows) & (r < BLOCKS * SHARE)
         line = (group * SHARE + member) * rows + row
-        a = tl.load(asked + line[:, None] * D + d[None, :], mask=there[:, None] & (d < D)[None, :], other=0)
         reach = tl.load(last + item * last_stride + row, mask=there, other=-(2**30))  # [BM]
         furthest, nearest = tl.max(reach, 0), tl.min(tl.where(there, reach, 2**30), 0)
         stop = tl.where(furthest > -(2**30), keys, 0)  # past the last key that one of the rows may see
@@ -135,31 +157,36 @@ def mean_mass(
         if MASKED_K:
             whole = 0
         turn_at = tl.minimum(tl.maximum(whole // BN * BN, begin), end)
-        k_base = K + item * stride_kb + kv_head * stride_kh + (d * stride_kd)[:, None]
+        k_base = K + item * stride_kb + kv_head * stride_kh
         row_out = out + line[:, None] * tiles
-        # Two loops, as a comparison and a choice for each score take as long as its exponential.
-        for first in tl.range(begin, turn_at, BN, num_stages=2):
-            k = tl.load(k_base + ((first + n).to(tl.int64) * stride_kt)[None, :], mask=(d < D)[:, None], other=0)
-            mass = _masses(tl.dot(a, k), BM, BN, TILE, LOG2E, LN2)
-            tile = first // TILE + tl.arange(0, BN // TILE)
-            tl.store(row_out + tile[None, :], mass, mask=there[:, None])
-        for first in tl.range(turn_at, end, BN, num_stages=2):
-            key = first + n
-            taken = key < keys
-            if MASKED_K:
-                taken &= tl.load(there_k + item * keys_stride + key, mask=taken, other=0) != 0
-            k = tl.load(k_base + (key.to(tl.int64) * stride_kt)[None, :], mask=taken[None, :] & (d < D)[:, None],
-                        other=0)  # fmt: skip
-            seen = n[None, :] <= (bound - first)[:, None]
-            if MASKED_K:
-                seen &= taken[None, :]
-            mass = _masses(tl.where(seen, tl.dot(a, k), -float("inf")), BM, BN, TILE, LOG2E, LN2)
-            tile = first // TILE + tl.arange(0, BN // TILE)
-            tl.store(row_out + tile[None, :], mass, mask=there[:, None] & (tile < tiles)[None, :])
         beyond = steps * (BN // TILE)
         for first in range(beyond + part * 32, tiles, parts * 32):
             tile = first + tl.arange(0, 32)
             tl.store(row_out + tile[None, :], tl.zeros([BM, 32], tl.float32) - float("inf"),
+                     mask=there[:, None] & (tile < tiles)[None, :])  # fmt: skip
+        if begin < end:
+            if PART == 0:
+                wanted = (call + 1) * reads
+                while tl.atomic_add(counters + 1 + unit, 0, sem="acquire") < wanted:
+                    pass
+            a = tl.load(asked + line[:, None] * D + d[None, :], mask=there[:, None] & (d < D)[None, :], other=0)
+            # A step of the loops takes the masses of the products of the step before, then multiplies: copies of the
+            # next keys are asked for at its end and so are under way while masses are taken.
+            real_k = there_k + item * keys_stride
+            s = tl.dot(a, _keys(k_base, real_k, begin, keys, stride_kt, stride_kd, D, D_PAD, BN, MASKED_K))
+            # Two loops, as a comparison and a choice for each score take as long as its exponential.
+            for first in tl.range(begin + BN, tl.minimum(turn_at + BN, end), BN, num_stages=2):
+                tile = (first - BN) // TILE + tl.arange(0, BN // TILE)
+                tl.store(row_out + tile[None, :], _masses(s, BM, BN, TILE, LOG2E, LN2), mask=there[:, None])
+                s = tl.dot(a, _keys(k_base, real_k, first, keys, stride_kt, stride_kd, D, D_PAD, BN, MASKED_K))
+            for first in tl.range(tl.minimum(turn_at + BN, end), end, BN, num_stages=2):
+                s = _seen(s, bound, real_k, first - BN, keys, BN, MASKED_K)
+                tile = (first - BN) // TILE + tl.arange(0, BN // TILE)
+                tl.store(row_out + tile[None, :], _masses(s, BM, BN, TILE, LOG2E, LN2), mask=there[:, None])
+                s = tl.dot(a, _keys(k_base, real_k, first, keys, stride_kt, stride_kd, D, D_PAD, BN, MASKED_K))
+            s = _seen(s, bound, real_k, end - BN, keys, BN, MASKED_K)
+            tile = (end - BN) // TILE + tl.arange(0, BN // TILE)
+            tl.store(row_out + tile[None, :], _masses(s, BM, BN, TILE, LOG2E, LN2),
                      mask=there[:, None] & (tile < tiles)[None, :])  # fmt: skip
 
 
@@ -174,11 +201,12 @@ def fits(q: Tensor, k: Tensor, tiling: Tiling) -> bool:
         and wide & (wide - 1) == 0
         and share <= ROWS
         and tiling.offset + tiling.q_len < 2**30
+        and all(abs(step) < 2**22 for x in (q, k) for step in x.stride()[2:])
     )
 
 
-def counters_of(tiling: Tiling, device: torch.device, units: int) -> Tensor:
-    """Tickets taken and, for each unit, programs of means that are done, in all calls on a stream together."""
+def counters_of(tiling: Tiling, device: torch.device, units: int, reads: int, parts: int) -> Tensor:
+    """Tickets taken and, for each unit, programs of means that are done, in all calls alike on a stream together."""
     return torch.zeros(1 + units, dtype=torch.int64, device=device)
 
 
@@ -205,7 +233,7 @@ def masses_of_mean_queries(
     reads, parts = -(-blocks * share // each), -(-kv_len // (KEYS * STEPS))
     ahead = min(AHEAD, units)
     flags = [None if x is None else x.contiguous().view(torch.uint8) for x in (rows, keys)]
-    counters = kept_table(counters_of, tiling, q.device, units) if TOGETHER else last
+    counters = kept_table(counters_of, tiling, q.device, units, reads, parts) if TOGETHER else last
     grids = ((0, units * (reads + parts)),) if TOGETHER else ((1, units * reads), (2, units * parts))
     for part, grid in grids:
         launch(
@@ -216,9 +244,9 @@ def masses_of_mean_queries(
                 (grid - 1).bit_length(), *(0 if x is None or len(x) == 1 else x.shape[1] for x in (last, *flags)),
                 *q.stride(), *k.stride(),
             ),
-            SHARE=share, D=dim, D_PAD=d_pad, SIZE=size, T=t, READS=each,
+            SHARE=share, D=dim, D_PAD=d_pad, SIZE=size, T=max(16, t), READS=each,
             STAGES=1 + min(each, UNDER_WAY // (t * d_pad * 2)), BM=down, BN=KEYS, TILE=wide, CAUSAL=tiling.causal,
             MASKED_Q=rows is not None, MASKED_K=keys is not None, LOG2E=LOG2E, LN2=LN2, PART=part,
-            num_warps=8 if down == 128 else 4,
+            num_warps=8 if down == 128 else 4, maxnreg=128,
         )  # fmt: skip
     return out
