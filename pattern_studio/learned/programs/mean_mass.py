@@ -3,8 +3,8 @@
 Reading q keeps the memory busy and multiplying keys the tensor cores, so both go on at once. A *unit* is a chunk of
 query blocks of all query heads that share a key head: their rows lie under one another in one product, which so stops
 nearer to the diagonal, and keys are read and multiplied once for them. Programs take tickets; tickets of a unit's
-masses come `AHEAD` units after those of its means and wait until these are there. Who waits holds a later ticket than those it
-waits for, so whatever order programs start in, they come to an end.
+masses come `AHEAD` units after those of its means and wait until these are there. Who waits holds a later ticket than
+those it waits for, so in whatever order programs start, they come to an end.
 """
 
 # Programs of Triton's language only look like Python.
@@ -29,6 +29,7 @@ TOKENS = 512  # of q that a program of means reads, in steps that are under way 
 UNDER_WAY = 3 * READ  # bytes of them at most: two programs, of means or masses, fit a multiprocessor
 STEPS = 16  # of KEYS keys that a program of masses multiplies, at most
 AHEAD = 6  # units whose means come before the first masses
+TWO = 128  # registers of a thread, with which two programs fit a multiprocessor; more where those would be spilled
 TOGETHER = True  # in one launch; in two where False
 
 
@@ -50,7 +51,7 @@ def _keys(k_base, real, first, keys, stride_kt, stride_kd, D: tl.constexpr, D_PA
     taken = n < keys - first
     if MASKED:
         taken &= tl.load(real + first + n, mask=taken, other=0) != 0
-    start = k_base + first.to(tl.int64) * stride_kt  # one for all, so that each has but a small distance from it
+    start = k_base + tl.cast(first, tl.int64) * stride_kt  # one for all, so that each has but a small distance from it
     return tl.load(start + ((d * stride_kd)[:, None] + (n * stride_kt)[None, :]),
                    mask=taken[None, :] & (d < D)[:, None], other=0)  # fmt: skip
 
@@ -124,8 +125,8 @@ def mean_mass(
             if MASKED_Q:
                 there &= tl.load(there_q + item * rows_stride + token + inside, mask=there, other=0) != 0
             start = q_base + member.to(tl.int64) * stride_qh + token.to(tl.int64) * stride_qt
-            x = tl.load(start + ((inside * stride_qt)[:, None] + (d * stride_qd)[None, :]), mask=there[:, None] & (d < D)[None, :],
-                        other=0, eviction_policy="evict_first")  # fmt: skip
+            x = tl.load(start + ((inside * stride_qt)[:, None] + (d * stride_qd)[None, :]),
+                        mask=there[:, None] & (d < D)[None, :], other=0, eviction_policy="evict_first")  # fmt: skip
             if MASKED_Q:
                 count = tl.maximum(tl.sum(there.to(tl.float32), 0), 1.0)
             else:
@@ -175,10 +176,11 @@ def mean_mass(
             real_k = there_k + item * keys_stride
             s = tl.dot(a, _keys(k_base, real_k, begin, keys, stride_kt, stride_kd, D, D_PAD, BN, MASKED_K))
             # Two loops, as a comparison and a choice for each score take as long as its exponential.
-            for first in tl.range(begin + BN, tl.minimum(turn_at + BN, end), BN, num_stages=2):
-                tile = (first - BN) // TILE + tl.arange(0, BN // TILE)
-                tl.store(row_out + tile[None, :], _masses(s, BM, BN, TILE, LOG2E, LN2), mask=there[:, None])
-                s = tl.dot(a, _keys(k_base, real_k, first, keys, stride_kt, stride_kd, D, D_PAD, BN, MASKED_K))
+            if not MASKED_K:
+                for first in tl.range(begin + BN, tl.minimum(turn_at + BN, end), BN, num_stages=2):
+                    tile = (first - BN) // TILE + tl.arange(0, BN // TILE)
+                    tl.store(row_out + tile[None, :], _masses(s, BM, BN, TILE, LOG2E, LN2), mask=there[:, None])
+                    s = tl.dot(a, _keys(k_base, real_k, first, keys, stride_kt, stride_kd, D, D_PAD, BN, MASKED_K))
             for first in tl.range(tl.minimum(turn_at + BN, end), end, BN, num_stages=2):
                 s = _seen(s, bound, real_k, first - BN, keys, BN, MASKED_K)
                 tile = (first - BN) // TILE + tl.arange(0, BN // TILE)
@@ -247,6 +249,7 @@ def masses_of_mean_queries(
             SHARE=share, D=dim, D_PAD=d_pad, SIZE=size, T=max(16, t), READS=each,
             STAGES=1 + min(each, UNDER_WAY // (t * d_pad * 2)), BM=down, BN=KEYS, TILE=wide, CAUSAL=tiling.causal,
             MASKED_Q=rows is not None, MASKED_K=keys is not None, LOG2E=LOG2E, LN2=LN2, PART=part,
-            num_warps=8 if down == 128 else 4, maxnreg=128,
+            num_warps=8 if down == 128 else 4,
+            maxnreg=TWO if down == 128 and wide >= 32 and keys is None else None,
         )  # fmt: skip
     return out
