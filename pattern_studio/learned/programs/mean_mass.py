@@ -202,7 +202,7 @@ def fits(q: Tensor, k: Tensor, tiling: Tiling) -> bool:
         and 2 <= wide <= KEYS
         and wide & (wide - 1) == 0
         and share <= ROWS
-        and tiling.offset + tiling.q_len < 2**30
+        and max(tiling.offset + tiling.q_len, tiling.kv_len) <= 2**24
         and all(abs(step) < 2**22 for x in (q, k) for step in x.stride()[2:])
     )
 
