@@ -193,13 +193,13 @@ def mean_mass(
 
 
 def fits(q: Tensor, k: Tensor, tiling: Tiling) -> bool:
-    """Whether the program takes them: half precision, a block of q in one step, key blocks of 2, 4, ... 128 tokens."""
+    """Whether the program takes them: half precision, a block of q in one step, key blocks of 8, 16, ... 128 tokens."""
     wide, share = tiling.block[1], q.shape[1] // k.shape[1]
     return (
         q.element_size() == 2
         and q.shape[3] <= 128
         and power_of_two(tiling.block[0]) * max(16, power_of_two(q.shape[3])) * 2 <= READ
-        and 2 <= wide <= KEYS
+        and 8 <= wide <= KEYS
         and wide & (wide - 1) == 0
         and share <= ROWS
         and max(tiling.offset + tiling.q_len, tiling.kv_len) <= 2**24
