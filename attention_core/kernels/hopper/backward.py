@@ -30,7 +30,7 @@ from .dropout_mask import kept, positions, seed_halves
 from .gluon_api import thread_barrier, view
 from .masks import allowed_pairs, mask_ahead
 from .outputs import clear, leave, raise_flag
-from .ring import next_slot
+from .ring import afresh, next_slot
 
 POSTED: gl.constexpr = gl.constexpr(5)  # numbers: batch, head, first row, scratch or -1, entry
 
@@ -100,12 +100,14 @@ def _signed(p, dropout, row, key):
 
 
 @gluon.jit
-def _fold_keys(q, do, k_ring, v_ring, bars, slot, phase, acc, lse, delta, walked, units, step, first, kv_len, scale,
-               dropout, MASKED: gl.constexpr, N: gl.constexpr, GRANULE: gl.constexpr, BLOCK_Q: gl.constexpr,
-               BLOCK_K: gl.constexpr, HAS_BITS: gl.constexpr, DROPOUT: gl.constexpr, S: gl.constexpr,
-               A: gl.constexpr):  # fmt: skip
+def _fold_keys(q_own, do_own, k_ring, v_ring, bars, mine, slot, phase, acc, lse, delta, walked, units, step, first,
+               kv_len, scale, dropout, MASKED: gl.constexpr, N: gl.constexpr, GRANULE: gl.constexpr,
+               BLOCK_Q: gl.constexpr, BLOCK_K: gl.constexpr, HAS_BITS: gl.constexpr, DROPOUT: gl.constexpr,
+               S: gl.constexpr, A: gl.constexpr):  # fmt: skip
     """Add one tile of keys to dQ (without the scale). # [64, D]"""
     x_full, x_free, y_full, y_free = bars
+    mine = afresh(mine, slot)
+    q, do = q_own.index(mine), do_own.index(mine)
     zero = gl.zeros([64, N], gl.float32, S)
     mbarrier.wait(x_full.index(slot), phase)
     scores = warpgroup_mma(q, k_ring.index(slot).permute([1, 0]), zero, use_acc=False, is_async=True)
@@ -137,13 +139,15 @@ def _fold_keys(q, do, k_ring, v_ring, bars, slot, phase, acc, lse, delta, walked
 
 
 @gluon.jit
-def _fold_queries(k, v, q_ring, do_ring, numbers, bars, slot, phase, dk, dv, walked, units, step, first, q_len, scale,
-                  dropout, MASKED: gl.constexpr, N: gl.constexpr, GRANULE: gl.constexpr, BLOCK_Q: gl.constexpr,
-                  BLOCK_K: gl.constexpr, HAS_BITS: gl.constexpr, DROPOUT: gl.constexpr, S: gl.constexpr,
-                  A: gl.constexpr):  # fmt: skip
+def _fold_queries(k_own, v_own, q_ring, do_ring, numbers, bars, mine, slot, phase, dk, dv, walked, units, step, first,
+                  q_len, scale, dropout, MASKED: gl.constexpr, N: gl.constexpr, GRANULE: gl.constexpr,
+                  BLOCK_Q: gl.constexpr, BLOCK_K: gl.constexpr, HAS_BITS: gl.constexpr, DROPOUT: gl.constexpr,
+                  S: gl.constexpr, A: gl.constexpr):  # fmt: skip
     """Add one tile of queries to dK (without the scale) and dV (without a kept pair's weight). # [64, D] each"""
     x_full, x_free, y_full, y_free = bars
     lse_ring, delta_ring = numbers
+    mine = afresh(mine, slot)
+    k, v = k_own.index(mine), v_own.index(mine)
     zero = gl.zeros([64, N], gl.float32, S)
     if DROPOUT:
         row = positions(units, step, N, GRANULE, S)
@@ -228,13 +232,13 @@ def _consume(
                 if MASKED:
                     for j in range(0, masked):
                         acc, second = _fold_queries(
-                            a_ring.index(mine), b_ring.index(mine), x_ring, y_ring, numbers, streamed, slot, phase, acc,
+                            a_ring, b_ring, x_ring, y_ring, numbers, streamed, mine, slot, phase, acc,
                             second, walked, masked_units, masked_begin + j, first, other_len, scale2, dropout, True, N,
                             GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS, DROPOUT, S, A)  # fmt: skip
                         slot, phase = next_slot(slot, phase, SLOTS)
                 for j in range(0, full):
                     acc, second = _fold_queries(
-                        a_ring.index(mine), b_ring.index(mine), x_ring, y_ring, numbers, streamed, slot, phase, acc,
+                        a_ring, b_ring, x_ring, y_ring, numbers, streamed, mine, slot, phase, acc,
                         second, walked, full_units, full_begin + j, first, other_len, scale2, dropout, False, N,
                         GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS, DROPOUT, S, A)  # fmt: skip
                     slot, phase = next_slot(slot, phase, SLOTS)
@@ -248,13 +252,13 @@ def _consume(
             if MASKED:
                 for j in range(0, masked):
                     acc = _fold_keys(
-                        a_ring.index(mine), b_ring.index(mine), x_ring, y_ring, streamed, slot, phase, acc, lse, d,
+                        a_ring, b_ring, x_ring, y_ring, streamed, mine, slot, phase, acc, lse, d,
                         walked, masked_units, masked_begin + j, first, other_len, scale2, dropout, True, N, GRANULE,
                         BLOCK_Q, BLOCK_K, HAS_BITS, DROPOUT, S, A)  # fmt: skip
                     slot, phase = next_slot(slot, phase, SLOTS)
             for j in range(0, full):
                 acc = _fold_keys(
-                    a_ring.index(mine), b_ring.index(mine), x_ring, y_ring, streamed, slot, phase, acc, lse, d,
+                    a_ring, b_ring, x_ring, y_ring, streamed, mine, slot, phase, acc, lse, d,
                     walked, full_units, full_begin + j, first, other_len, scale2, dropout, False, N, GRANULE, BLOCK_Q,
                     BLOCK_K, HAS_BITS, DROPOUT, S, A)  # fmt: skip
                 slot, phase = next_slot(slot, phase, SLOTS)

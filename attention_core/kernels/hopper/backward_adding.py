@@ -40,7 +40,7 @@ from .claims import new_post, posted
 from .gluon_api import box_add, thread_barrier, view
 from .masks import allowed_pairs, mask_ahead
 from .outputs import clear, leave, raise_flag
-from .ring import await_turn, meet, next_slot, pass_turn
+from .ring import afresh, await_turn, meet, next_slot, pass_turn
 
 
 @gluon.jit
@@ -70,12 +70,15 @@ def _in_register_order(x):
 
 @gluon.jit
 def _fold(own, other, bars, extra, slot, phase, parity, dk, dv, walked, units, step, head_rows, first,
-          q_len, scale, GROUP: gl.constexpr, MASKED: gl.constexpr, N: gl.constexpr, D: gl.constexpr,
-          GRANULE: gl.constexpr, BLOCK_Q: gl.constexpr, BLOCK_K: gl.constexpr, HAS_BITS: gl.constexpr,
+          q_len, scale, V_IN_REGISTERS: gl.constexpr, GROUP: gl.constexpr, MASKED: gl.constexpr, N: gl.constexpr,
+          D: gl.constexpr, GRANULE: gl.constexpr, BLOCK_Q: gl.constexpr, BLOCK_K: gl.constexpr, HAS_BITS: gl.constexpr,
           S: gl.constexpr, A: gl.constexpr):  # fmt: skip
     """Add one tile of queries to dK (without the scale) and dV, [64, D] each, and to dQ in global memory."""
-    k_left, v_left, _, _ = own
+    k_ring, v_own, mine = own
     q_ring, do_ring, lse_ring, delta_ring = other
+    mine = afresh(mine, slot)
+    k_left = k_ring.index(mine + GROUP)
+    v_left = v_own if V_IN_REGISTERS else v_own.index(afresh(GROUP, slot))
     x_full, _, y_full, _ = bars
     ds_ring = extra[0]
     half: gl.constexpr = ds_ring.dtype
@@ -128,16 +131,15 @@ def _fold(own, other, bars, extra, slot, phase, parity, dk, dv, walked, units, s
     # What the rows are is worked out at the end, not here: their load has come by then.
     tile = slot, parity, head_rows, row
     if HALVES == 2:
-        return _end_in_turn(own, bars, extra, tile, dk, dv, p_half, p_more, ds_last, q_ring, GROUP, D)
+        return _end_in_turn(k_ring, mine, bars, extra, tile, dk, dv, p_half, p_more, ds_last, q_ring, GROUP, D)
     else:
-        return _end_together(own, bars, extra, tile, dk, dv, p_half, ds_last, q_ring, GROUP, S)
+        return _end_together(k_ring, mine, bars, extra, tile, dk, dv, p_half, ds_last, q_ring, GROUP, S)
 
 
 @gluon.jit
-def _end_in_turn(own, bars, extra, tile, dk, dv, p_half, p_more, ds_half, q_ring, GROUP: gl.constexpr,
+def _end_in_turn(k_ring, mine, bars, extra, tile, dk, dv, p_half, p_more, ds_half, q_ring, GROUP: gl.constexpr,
                  D: gl.constexpr):  # fmt: skip
     """The last dK of a tile of 128 queries, and all of dQ by the consumer whose turn it is."""
-    _, _, k_ring, mine = own
     _, x_free, _, y_free = bars
     slot, parity, head_rows, row = tile
     ds_ring, stage, stage_box, sum_box = extra
@@ -166,10 +168,9 @@ def _end_in_turn(own, bars, extra, tile, dk, dv, p_half, p_more, ds_half, q_ring
 
 
 @gluon.jit
-def _end_together(own, bars, extra, tile, dk, dv, p_half, ds_half, q_ring, GROUP: gl.constexpr,
+def _end_together(k_ring, mine, bars, extra, tile, dk, dv, p_half, ds_half, q_ring, GROUP: gl.constexpr,
                   S: gl.constexpr):  # fmt: skip
     """The dK of a tile of 64 queries, and this consumer's 64 columns of dQ."""
-    _, _, k_ring, mine = own
     _, x_free, _, y_free = bars
     slot, parity, head_rows, row = tile
     ds_ring, stage, _, sum_box = extra
@@ -230,13 +231,12 @@ def _consume(
         mbarrier.wait(k_full.index(k_slot), k_phase)
         mbarrier.wait(v_full.index(0), v_phase)
         K: gl.constexpr = gl.DotOperandLayout(0, S, 2)
+        v_own = v_ring
         if V_IN_REGISTERS:
-            v_left = v_ring.index(GROUP).load(K)
+            v_own = v_ring.index(GROUP).load(K)
             thread_barrier()
             mbarrier.arrive(v_free.index(0))
-        else:
-            v_left = v_ring.index(GROUP)
-        own = (k_ring.index(k_slot * 2 + GROUP), v_left, k_ring, k_slot * 2)
+        own = (k_ring, v_own, k_slot * 2)
         dk = gl.zeros([64, D], gl.float32, O)
         dv = gl.zeros([64, D], gl.float32, O)
         for member in range(0, kv_ratio):
@@ -248,14 +248,14 @@ def _consume(
                 for j in range(0, masked):
                     dk, dv = _fold(
                         own, other, streamed, extra, slot, phase, parity, dk, dv, walked,
-                        masked_units, masked_begin + j, head_rows, first, q_len, scale2, GROUP, True, N,
+                        masked_units, masked_begin + j, head_rows, first, q_len, scale2, V_IN_REGISTERS, GROUP, True, N,
                         D, GRANULE, BLOCK_Q, BLOCK_K, HAS_BITS, S, A)  # fmt: skip
                     slot, phase = next_slot(slot, phase, SLOTS)
                     parity = parity ^ 1
             for j in range(0, full):
                 dk, dv = _fold(
                     own, other, streamed, extra, slot, phase, parity, dk, dv, walked, full_units,
-                    full_begin + j, head_rows, first, q_len, scale2, GROUP, False, N, D, GRANULE,
+                    full_begin + j, head_rows, first, q_len, scale2, V_IN_REGISTERS, GROUP, False, N, D, GRANULE,
                     BLOCK_Q, BLOCK_K, HAS_BITS, S, A)  # fmt: skip
                 slot, phase = next_slot(slot, phase, SLOTS)
                 parity = parity ^ 1

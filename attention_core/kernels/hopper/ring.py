@@ -15,6 +15,17 @@ def next_slot(slot, phase, SLOTS: gl.constexpr):
 
 
 @gluon.jit
+def afresh(index, slot):
+    """`index`, in such a way that the compiler works out what follows from it in every turn of a loop.
+
+    Else it keeps the addresses of the products' operands in registers that the loop doesn't have: they are stored to
+    memory and loaded again in every turn, and moved in and out of the uniform registers besides. A slot of a ring is
+    never 256, which the compiler does not find out.
+    """
+    return index + (slot >> 8)
+
+
+@gluon.jit
 def _barrier(INSTRUCTION: gl.constexpr):
     """One hardware barrier instruction of the 256 threads of both consumers; Gluon has none with a name."""
     lane = gl.arange(0, 128, layout=gl.BlockedLayout([1], [32], [4], [0]))
