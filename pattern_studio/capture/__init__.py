@@ -7,5 +7,6 @@ from pattern_studio.capture.bundled import bundled, bundled_path
 from pattern_studio.capture.capture import Capture
 from pattern_studio.capture.gradients import LossGradients
 from pattern_studio.capture.layer import LayerCapture
+from pattern_studio.capture.minds import LayerMinds, Minds
 
-__all__ = ["Capture", "LayerCapture", "LossGradients", "bundled", "bundled_path"]
+__all__ = ["Capture", "LayerCapture", "LayerMinds", "LossGradients", "Minds", "bundled", "bundled_path"]

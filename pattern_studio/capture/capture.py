@@ -15,6 +15,7 @@ from pattern_studio.capture.container import reason
 from pattern_studio.capture.format import decode, dtype_name, encode
 from pattern_studio.capture.gradients import LossGradients, checked_gradients
 from pattern_studio.capture.layer import LayerCapture
+from pattern_studio.capture.minds import Minds, checked_minds
 from pattern_studio.capture.sensitivity import checked_sensitivity
 from pattern_studio.errors import StudioError
 
@@ -36,6 +37,8 @@ class Capture:
             numbers, from 0 up; only their ratios count. None where it was not measured (metrics/sensitivity.py does).
         gradients: of the loss on this text by the attention outputs of each of these layers, which patterns can be
             fitted by; in a dtype of their own. None where they were not measured (learned/loss_gradients.py does).
+        minds: which rows of each of these layers the loss minds, and how their outputs enter the residual stream. None
+            where it was not measured (learned/measured_minds.py does).
 
     Raises:
         StudioError: a part has the wrong type, or parts disagree.
@@ -55,6 +58,7 @@ class Capture:
     causal: bool
     sensitivity: tuple[float, ...] | None = None
     gradients: LossGradients | None = None
+    minds: Minds | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.layers, Mapping) or not self.layers:
@@ -104,6 +108,8 @@ class Capture:
             object.__setattr__(self, "sensitivity", checked_sensitivity(self.sensitivity, len(self.layers)))
         if self.gradients is not None:
             object.__setattr__(self, "gradients", checked_gradients(self.gradients, self))
+        if self.minds is not None:
+            object.__setattr__(self, "minds", checked_minds(self.minds, self))
 
     @property
     def dtype(self) -> torch.dtype:
@@ -127,12 +133,13 @@ class Capture:
                 for number, layer in self.layers.items()
             }
             gradients = self.gradients and self.gradients.to(device)
+            minds = self.minds and self.minds.to(device)
         except (RuntimeError, AssertionError, NotImplementedError) as error:
             raise StudioError(
                 f"expected a device that torch can use here, got {device!r} ({str(error).splitlines()[0][:200]}); "
                 "take 'cpu', or 'cuda' with a GPU and torch built for it"
             ) from error
-        return replace(self, layers=layers, gradients=gradients)
+        return replace(self, layers=layers, gradients=gradients, minds=minds)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a `pattern-studio-capture/1` file: .npz where the path ends so, else safetensors.

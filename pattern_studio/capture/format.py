@@ -4,7 +4,9 @@ A safetensors file, or the same as .npz (see npz.py), with tensors `layers.{L}.q
 [heads, tokens, head_dim] (k and v may have fewer heads) and exactly these metadata, all strings: format, model, text,
 tokens (a JSON list, one string per position), scale, causal (`true` or `false`), dtype (of q, k and v). Where they were
 measured, and so not in files written before they were thought of: sensitivity (a JSON list, one number per layer) and a
-tensor `layers.{L}.gradients` [draws, heads, tokens, head_dim] of every layer, float16, bfloat16 or float32.
+tensor `layers.{L}.gradients` [draws, heads, tokens, head_dim] of every layer, float16, bfloat16 or float32; and, all
+three of every layer and each of one of these dtypes, `layers.{L}.rows` [heads, tokens], `.projection`
+[width, heads * head_dim] and `.stream` [tokens]: what the model minds of it (see minds.py).
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from torch import Tensor
 from pattern_studio.capture.container import read_container, write_container
 from pattern_studio.capture.gradients import LossGradients
 from pattern_studio.capture.layer import LayerCapture
+from pattern_studio.capture.minds import LayerMinds, Minds
 from pattern_studio.capture.npz import is_npz, read_npz, write_npz
 from pattern_studio.errors import StudioError
 
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 FORMAT = "pattern-studio-capture/1"
 _METADATA = ("format", "model", "text", "tokens", "scale", "causal", "dtype")
 _OPTIONAL = ("sensitivity",)
+_MINDS = ("rows", "projection", "stream")
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -68,6 +72,8 @@ def encode(capture: Capture, npz: bool = False) -> bytes:
     named = {(number, name): part for number, layer in capture.layers.items() for name, part in layer.named().items()}
     if capture.gradients is not None:
         named |= {(number, "gradients"): part for number, part in capture.gradients.layers.items()}
+    if capture.minds is not None:
+        named |= {(n, name): part for n, one in capture.minds.layers.items() for name, part in one.named().items()}
     tensors = {
         # Cloned because safetensors refuses tensors that share memory, as slices of one projection do.
         f"layers.{number}.{name}": part.detach().cpu().clone(memory_format=torch.contiguous_format)
@@ -85,6 +91,7 @@ def decode(source: str | os.PathLike[str] | bytes) -> dict[str, Any]:
     tensors, metadata = (read_npz if is_npz(source) else read_container)(source)
     fields, parts = _fields(metadata), _by_layer(tensors)
     gradients = {number: named.pop("gradients") for number, named in parts.items() if "gradients" in named}
+    minds = {number: found for number, named in parts.items() if (found := _layer_minds(number, named))}
     for number, named in parts.items():
         for name, tensor in named.items():
             if dtype_name(tensor.dtype) != metadata["dtype"]:
@@ -93,7 +100,8 @@ def decode(source: str | os.PathLike[str] | bytes) -> dict[str, Any]:
                     f"{dtype_name(tensor.dtype)} in 'layers.{number}.{name}'; save it again"
                 )
     layers = {number: _layer(number, named) for number, named in parts.items()}
-    return {"layers": layers, "gradients": LossGradients(gradients) if gradients else None, **fields}
+    measured = {"gradients": LossGradients(gradients) if gradients else None, "minds": Minds(minds) if minds else None}
+    return {"layers": layers, **measured, **fields}
 
 
 def _fields(metadata: dict[str, str]) -> dict[str, Any]:
@@ -131,17 +139,25 @@ def _fields(metadata: dict[str, str]) -> dict[str, Any]:
 
 
 def _by_layer(tensors: dict[str, Tensor]) -> dict[int, dict[str, Tensor]]:
-    """The tensors by layer, in order, and by name: q, k, v or gradients."""
+    """The tensors by layer, in order, and by name: q, k, v or what was measured."""
     parts: dict[int, dict[str, Tensor]] = {}
     for key, tensor in tensors.items():
-        match = re.fullmatch(r"layers\.(0|[1-9][0-9]{0,5})\.(q|k|v|gradients)", key)
+        match = re.fullmatch(r"layers\.(0|[1-9][0-9]{0,5})\.(q|k|v|gradients|rows|projection|stream)", key)
         if match is None:
             raise StudioError(
-                f"expected tensors layers.{{L}}.q, .k, .v and, where measured, .gradients, got {short(key)}; remove "
-                "what is not listed"
+                f"expected tensors layers.{{L}}.q, .k, .v and, where measured, .gradients, .rows, .projection and "
+                f".stream, got {short(key)}; remove what is not listed"
             )
         parts.setdefault(int(match[1]), {})[match[2]] = tensor
     return dict(sorted(parts.items()))
+
+
+def _layer_minds(number: int, named: dict[str, Tensor]) -> LayerMinds | None:
+    """Takes what the model minds of a layer out of its tensors, None where there is nothing of it."""
+    found = {name: named.pop(name) for name in _MINDS if name in named}
+    if found and (missing := [f"layers.{number}.{name}" for name in _MINDS if name not in found]):
+        raise StudioError(f"expected {', '.join(_MINDS)} together, got no {', '.join(missing)}; measure it again")
+    return LayerMinds(**found) if found else None
 
 
 def _layer(number: int, named: dict[str, Tensor]) -> LayerCapture:
