@@ -19,6 +19,7 @@ from .gate import BlockGate
 from .live_mass import live_mass
 from .loss_gradients import loss_gradients
 from .mean_query import mean_query
+from .measured_minds import measured_minds
 from .narrowed import Narrowed, document_of
 from .pooled import pooled
 from .predicted_loss import predicted_loss
@@ -61,6 +62,7 @@ __all__ = [
     "mass_loss",
     "mean_by_distance",
     "mean_query",
+    "measured_minds",
     "pooled",
     "predicted",
     "predicted_loss",

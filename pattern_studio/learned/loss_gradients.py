@@ -6,7 +6,8 @@ Source: the empirical Fisher information, as in Michel et al. (arXiv:1905.10650)
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import torch
@@ -62,6 +63,30 @@ def loss_gradients(
     >>> loss_gradients(model, range(8), layers=[1], heads=[0]).layers[1].shape
     torch.Size([3, 1, 8, 4])
     """
+    kept: dict[int, list[Tensor]] = {}
+    with gradient_draws(model, ids, samples, seed=seed, layers=layers) as (_, draws):
+        for back in draws:
+            for number, layer in back.items():
+                some = _chosen("heads", heads, range(layer.shape[0]))
+                kept.setdefault(number, []).append(layer[some].float())
+    return LossGradients({number: torch.stack(found) for number, found in kept.items()})
+
+
+@contextmanager
+def gradient_draws(
+    model: PreTrainedModel,
+    ids: Sequence[int],
+    samples: int,
+    *,
+    seed: int = 0,
+    layers: Sequence[int] | None = None,
+    own: bool = True,
+) -> Iterator[tuple[dict[int, Tensor], Iterator[dict[int, Tensor]]]]:
+    """Within it, dense attention outputs by layer, and their gradients one draw after the other.
+
+    Both [heads, tokens, head_dim]. Arguments and errors as those of `loss_gradients`; the text's own tokens are the
+    first draw, left out with `own=False`. Of the draws one is alive at a time, and the model is left as it was.
+    """
     samples = whole("samples", samples, 0)
     if len(ids) < 2:
         raise StudioError(f"expected at least 2 tokens, as the first has no loss, got {len(ids)}; take a longer text")
@@ -77,17 +102,18 @@ def loss_gradients(
         with torch.enable_grad(), attention_outputs(model, layers) as outputs:
             hidden = model.base_model(tokens, use_cache=False).last_hidden_state
         numbers = sorted(_chosen("layers", layers, outputs))
-        sets = _by_hidden(head, hidden.detach()[0], tokens[0], samples, seed)
+        sets = _by_hidden(head, hidden.detach()[0], tokens[0], samples, seed)[not own :]
         reached = [outputs[n] for n in numbers]
-        kept = [_chosen("heads", heads, range(one.shape[1])) for one in reached]
-        found = []
-        for at, one in enumerate(sets):
-            back = torch.autograd.grad(hidden, reached, one[None], retain_graph=at < samples)
-            found.append([layer[0, some].float() for layer, some in zip(back, kept, strict=True)])
+
+        def draws() -> Iterator[dict[int, Tensor]]:
+            for at, one in enumerate(sets):
+                back = torch.autograd.grad(hidden, reached, one[None], retain_graph=at < len(sets) - 1)
+                yield {n: layer[0] for n, layer in zip(numbers, back, strict=True)}
+
+        yield {n: layer.detach()[0] for n, layer in zip(numbers, reached, strict=True)}, draws()
     finally:
         for parameter, before in frozen:
             parameter.requires_grad_(before)
-    return LossGradients({n: torch.stack([one[at] for one in found]) for at, n in enumerate(numbers)})
 
 
 def _chosen(what: str, asked: Sequence[int] | None, met: Collection[int]) -> list[int]:
