@@ -11,9 +11,9 @@ from torch import Tensor
 from .base import StreamedMetric
 from .chunk import Chunk
 from .subject import Subject
+from .turned import turned, weighed
 
 LOST, TURNED = 4, 2  # orders of the power means over heads: see the study named below
-WEIGHTED = 8  # and of the mean over heads and layers where layers are weighed
 
 
 class Damage(StreamedMetric):
@@ -71,21 +71,12 @@ def _figures(layers: list[Tensor], weights: list[float | None], rows: int) -> di
     if not dense.any():
         return {"damage": None} | ({"weighted_damage": None} if known else {})
     lost = (1 - recall / rows).clamp(min=0).pow(LOST).mean().pow(1 / LOST)
-    turned = _turned(sums).pow(TURNED).mean().pow(1 / TURNED)
-    found: dict[str, Any] = {"damage": float((lost * turned).sqrt())}
+    way = turned(*sums[1:4]).pow(TURNED).mean().pow(1 / TURNED)
+    found: dict[str, Any] = {"damage": float((lost * way).sqrt())}
     if known:
-        each = [float(_turned(part).pow(WEIGHTED).mean()) for part in layers]
-        total = sum(known)
-        mean = sum(weight * one for weight, one in zip(known, each, strict=True)) / total if total else None
-        found["weighted_damage"] = None if mean is None else float(squares.mean() / rows) * mean ** (1 / WEIGHTED)
+        mean = weighed([turned(*part[1:4]) for part in layers], known)
+        found["weighted_damage"] = None if mean is None else float(squares.mean() / rows) * mean
     return found
-
-
-def _turned(sums: Tensor) -> Tensor:
-    """1 - cosine of each head's outputs, 0 to 1."""
-    _, dense, sparse, dot, _ = sums
-    size = (dense * sparse).sqrt()
-    return 1 - torch.where(size > 0, dot / torch.where(size > 0, size, 1), 0).clamp(0, 1)
 
 
 METRIC = Damage

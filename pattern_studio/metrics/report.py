@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .predicts import described, first_figure
+from .predicts import CORRELATIONS, described, first_figure
 
 if TYPE_CHECKING:
     from .cost import CostFigures
@@ -30,6 +30,11 @@ class Figures:
     """
 
     figures: Mapping[str, Any]
+
+    @property
+    def minded_damage(self) -> float | None:
+        """Damage by what the model minds of rows, layers and its residual stream, 0 is best; None where not known."""
+        return self.figures.get("minded_damage")
 
     @property
     def weighted_damage(self) -> float | None:
@@ -88,8 +93,8 @@ class Figures:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values that JSON can hold; an infinite figure is None there, as is one that was not measured."""
-        weighted = ("weighted_damage",) if "weighted_damage" in self.figures else ()
-        first = {key: None for key in (*weighted, "damage", "recall", "output_error", "oracle_recall", "regret")}
+        damages = [name for name in CORRELATIONS if name in self.figures] or ["damage"]
+        first = {key: None for key in (*damages, "damage", "recall", "output_error", "oracle_recall", "regret")}
         return {**first, **_plain(self.figures)}
 
 
@@ -173,7 +178,7 @@ class Report(Figures):
         values = self.as_dict()
         capture, text = (" ".join(said.split()) for said in (self.capture, self.text))
         first = first_figure(self.figures)
-        damages = ("weighted_damage", "damage") if first == "weighted_damage" else ("damage",)
+        damages = [name for name in CORRELATIONS if name in self.figures] or ["damage"]
         lines = [
             f"# `{self.pattern}`",
             "",

@@ -10,7 +10,7 @@ from ..errors import StudioError
 from ..expr import Pattern
 from ..patterns import PRIMITIVES
 from .analyzer import analyze
-from .damage import WEIGHTED
+from .turned import ORDER
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -71,7 +71,7 @@ def layer_sensitivity(
     pattern = reference_pattern(len(ids), capture.causal)
     report = analyze(pattern, capture, metrics=["output_error"])
     turned = [
-        sum((1 - min(max(error.cosine or 0.0, 0.0), 1.0)) ** WEIGHTED for error in errors) / len(errors)
+        sum((1 - min(max(error.cosine or 0.0, 0.0), 1.0)) ** ORDER for error in errors) / len(errors)
         for errors in ([head.output_error for head in layer.heads if head.output_error] for layer in report.layers)
     ]
     if not all(turned):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ..assignment import Assignment
-from ..capture import Capture, LayerCapture
+from ..capture import Capture, LayerCapture, LayerMinds
 from ..errors import StudioError
 from ..expr import Pattern
 from ..layout import BlockLayout
@@ -40,6 +40,12 @@ class Subject:
         """How much the model's loss minds this layer beside the capture's others, None where that is not known."""
         weights = self.capture.sensitivity
         return None if weights is None else weights[list(self.capture.layers).index(self.number)]
+
+    @property
+    def minds(self) -> LayerMinds | None:
+        """What the model minds of this layer's rows and outputs, None where that is not known."""
+        minds = self.capture.minds
+        return None if minds is None else minds.layers[self.number]
 
     @property
     def kept(self) -> BlockLayout:
