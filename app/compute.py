@@ -37,7 +37,7 @@ HEAD_DIM = 64  # channels that costs are quoted for
 LAYERS = 10  # kinds of layers that are drawn
 SEEN = 16  # tokens of the smallest cell in pictures of attention
 CELLS = 128  # across the longest of them, each with its words
-QUALITY = ("damage", "recall", "output_error", "oracle", "density")
+QUALITY = ("minded_damage", "damage", "recall", "output_error", "oracle", "density")
 TOO_DEEP = "nested too deeply to be worked with; split it into several patterns"
 TOO_LARGE = "this pattern needs more memory than there is at this length; take a shorter problem or a larger block"
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 class RecordSpec:
     """The model's folder, its layers as typed, how many tokens of the text, and the text; "" is the bundled one's.
 
-    `gradients`: whether what the loss minds is measured as well, for fits.
+    `gradients`: whether what the loss minds is measured as well, for fits; `minds`: whether what the model minds of
+    layers and rows is, which damage is weighed by.
     """
 
     folder: str = ""
@@ -17,3 +18,4 @@ class RecordSpec:
     tokens: int = 512
     text: str = ""
     gradients: bool = False
+    minds: bool = False

@@ -57,11 +57,11 @@ def layer_numbers(text: str) -> list[int]:
 def record(spec: RecordSpec, task: Task) -> Source:
     """Load the model, let it read, and keep q, k and v of the layers; the file in between is gone afterwards.
 
-    With `spec.gradients` also what its loss minds of their outputs.
+    With `spec.gradients` also what its loss minds of their outputs, with `spec.minds` what damage is weighed by.
 
     Raises:
-        StudioError: the folder, the layers or the tokens are none that can be recorded, or gradients are asked for of a
-            model that does not predict the next token, with what to do.
+        StudioError: the folder, the layers or the tokens are none that can be recorded, or either of these is asked for
+            of a model that does not predict the next token, with what to do.
         Stopped: the visitor has stopped it.
     """
     if reason := why_not():
@@ -78,11 +78,13 @@ def record(spec: RecordSpec, task: Task) -> Source:
     from pattern_studio.capture.folder import load_folder
     from pattern_studio.capture.to_file import estimated_bytes, record_to_file
 
-    task.say(f"Loading the model in {spec.folder.strip()[-60:]}", 0, len(numbers) + 1 + spec.gradients)
+    task.say(f"Loading the model in {spec.folder.strip()[-60:]}", 0, len(numbers) + 1 + spec.gradients + spec.minds)
     loaded = load_folder(spec.folder)
     try:
         gradients = 2 * (1 + SAMPLES) if spec.gradients else 0  # bytes of an element of all draws, in bfloat16
-        size = estimated_bytes(loaded.model.config, spec.tokens, len(numbers), gradients=gradients)
+        size = estimated_bytes(
+            loaded.model.config, spec.tokens, len(numbers), gradients=gradients, minds=spec.minds
+        )
         if size > MAX_BYTES:
             raise StudioError(f"expected a capture of at most {MAX_BYTES:,} bytes, got {size:,}; take fewer layers")
         text = spec.text.strip() or "".join(BUNDLED.load().tokens)
@@ -106,9 +108,8 @@ def record(spec: RecordSpec, task: Task) -> Source:
                 tokens=tuple(loaded.tokenizer.decode([token]) for token in ids),
                 progress=progress,
             )
-            if spec.gradients:
-                task.say("What the loss minds of them", 1 + len(done))
-                _with_gradients(Capture.load(file), spec.folder, ids, numbers).save(file)
+            if spec.gradients or spec.minds:
+                _measured(Capture.load(file), spec, ids, task).save(file)
             data = file.read_bytes()
     except (AttributeError, TypeError, RuntimeError, IndexError, KeyError) as error:
         raise StudioError(
@@ -118,19 +119,27 @@ def record(spec: RecordSpec, task: Task) -> Source:
     return source_of(Capture.load(data), data)
 
 
-def _with_gradients(capture: Capture, folder: str, ids: tuple[int, ...], layers: list[int]) -> Capture:
-    """The capture of these tokens with what the loss minds, by the same folder's model with its output layer."""
+def _measured(capture: Capture, spec: RecordSpec, ids: tuple[int, ...], task: Task) -> Capture:
+    """The capture of these tokens with what is asked for, by the same folder's model with its output layer."""
     import torch
 
     from pattern_studio.capture.folder import load_folder
-    from pattern_studio.learned import loss_gradients
+    from pattern_studio.learned import loss_gradients, measured_minds
+    from pattern_studio.metrics.sensitivity import layer_sensitivity
 
     if not capture.causal:
         raise StudioError(
             "expected a model that predicts the next token to measure what its loss minds, got an encoder; record it "
             "without"
         )
-    # Not float16, in which the gradients of some models would be 0.
-    model = load_folder(folder, head=True).model
-    found = loss_gradients(model, ids, samples=SAMPLES, layers=layers).to(torch.bfloat16)
-    return replace(capture, gradients=found)
+    model, done = load_folder(spec.folder, head=True).model, 1 + len(capture.layers)
+    if spec.minds:
+        task.say("What the model minds of layers and rows", done)
+        weights = layer_sensitivity(model, ids, capture)
+        capture = replace(capture, sensitivity=weights, minds=measured_minds(model, ids, capture))
+    if spec.gradients:
+        task.say("What the loss minds of them", done + spec.minds)
+        # Not float16, in which the gradients of some models would be 0.
+        found = loss_gradients(model, ids, samples=SAMPLES, layers=list(capture.layers)).to(torch.bfloat16)
+        capture = replace(capture, gradients=found)
+    return capture

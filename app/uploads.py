@@ -55,6 +55,7 @@ def read_capture(name: str, data: bytes) -> Source:
                     f"{number} with scale {capture.scale:.3g}; record it again"
                 )
             _check_gradients(capture, number)
+            _check_minds(capture, number)
         return source_of(capture, data)
 
 
@@ -69,6 +70,22 @@ def _check_gradients(capture: Capture, number: int) -> None:
         raise StudioError(
             f"expected gradients whose fourth powers float32 can hold, got some in layer {number} with which a token's "
             f"loss can change by {change:.2g}; measure them again"
+        )
+
+
+def _check_minds(capture: Capture, number: int) -> None:
+    """Refuse what the model minds of a layer where float32 can't hold the share of the stream that a change is."""
+    if capture.minds is None:
+        return
+    layer, minds = capture.layers[number], capture.minds.layers[number]
+    width, channels = minds.projection.shape
+    # No output lies further off than values do from one another.
+    moved = 2 * float(layer.v.abs().max()) * float(minds.projection.abs().max()) * channels
+    share = moved * (width * layer.tokens / float(minds.stream.min())) ** 0.5
+    if not share < LARGEST**0.5:
+        raise StudioError(
+            f"expected projections and streams whose shares float32 can hold, got some in layer {number} with which a "
+            f"change can be {share:.2g} times the stream; measure them again"
         )
 
 

@@ -16,7 +16,7 @@ import pattern_studio as ps
 from pattern_studio.capture.load import load_model
 from pattern_studio.metrics.retrieval import copy_probe
 
-from .predictors.studies import LOSS
+from .predictors.studies import SPANS
 from .predictors.texts import SOURCE, chapters
 from .where import Clock, add_options, device_of, stamp
 
@@ -86,7 +86,7 @@ def main() -> None:
         "date": machine["date"],
         "machine": machine,
         "model": loaded.name,
-        "text": f"{SOURCE}, chapters {LOSS[0]} on",
+        "text": f"{SOURCE}, chapters {SPANS["loss"][0]} on",
         "tokens": options.tokens,
         "needle": options.needle,
         "draws": options.draws,
@@ -99,7 +99,7 @@ def main() -> None:
         kept = json.loads(stem.with_suffix(".json").read_text("utf-8"))
         if all(kept[key] == values[key] for key in SAME):
             values = kept
-    ids = loaded.ids(chapters(*LOSS, options.jargon), options.tokens)
+    ids = loaded.ids(chapters(*SPANS["loss"], options.jargon), options.tokens)
     for pattern in options.patterns:
         if pattern in [one["pattern"] for one in values["probes"]]:
             continue

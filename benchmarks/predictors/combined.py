@@ -49,6 +49,20 @@ def weighted_damage(row: dict[str, Any], sensitivity: dict[str, Any]) -> float:
     return round(row["figures"]["rows.mean_square_lost"] * _weighed(row, sensitivity), 12)
 
 
+def minded_damage(row: dict[str, Any], sensitivity: dict[str, Any]) -> float:
+    """The metric `minded_damage`: what the loss minds of rows is in the row's figures, the layers' weights here.
+
+    `sqrt(minded.lost * turned * minded.stirred)`, `turned` the error of `weighted_damage`. Chosen on the patterns of
+    SmolLM2 and of Qwen2.5-Coder, both in view.
+
+    >>> row = {"heads": {"cosine": "[[0.5]]"}, "figures": {"minded.lost": 0.25, "minded.stirred": 2.0}}
+    >>> minded_damage(row, {"heads": {"cosine": "[[0.5]]"}, "moved": [0.1]})
+    0.5
+    """
+    figures = row["figures"]
+    return round((figures["minded.lost"] * _weighed(row, sensitivity) * figures["minded.stirred"]) ** 0.5, 12)
+
+
 def lost_turned_error(row: dict[str, Any], sensitivity: dict[str, Any]) -> float:
     """Root mean squares of the mass that rows lose and of heads' relative output errors, times how heads turn.
 

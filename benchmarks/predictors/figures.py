@@ -41,6 +41,11 @@ def figures_of(report: Report) -> dict[str, float]:
     }
 
 
+def minded_of(report: Report) -> dict[str, float]:
+    """What `minded_damage` is made of, but for the layers' weights: names and numbers as in `figures_of`."""
+    return dict(_numbers({"minded": report.as_dict()["minded"]}))
+
+
 def _numbers(values: Any, name: str = "") -> list[tuple[str, float]]:
     if isinstance(values, dict):
         return [pair for key, part in values.items() for pair in _numbers(part, f"{name}.{key}" if name else key)]

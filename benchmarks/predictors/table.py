@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from .combined import damage, layer_weighted_error, lost_turned_error, weighted_damage
+from .combined import damage, layer_weighted_error, lost_turned_error, minded_damage, weighted_damage
 from .correlate import correlation, misled, spearman
 
 ROOT = Path(__file__).parents[2]
@@ -26,6 +26,7 @@ SPLITS = 20
 SEEN = {"Qwen2.5-Coder": 35}
 # Always shown, wherever they stand: what people go by.
 FIRST = (
+    "combined.minded_damage",
     "damage",
     "combined.weighted_damage",
     "combined.layer_weighted_error",
@@ -48,6 +49,8 @@ def columns_of(values: dict[str, Any]) -> dict[str, list[float]]:
         columns["combined.layer_weighted_error"] = [layer_weighted_error(row, values["sensitivity"]) for row in rows]
         columns["combined.weighted_damage"] = [weighted_damage(row, values["sensitivity"]) for row in rows]
         columns["combined.lost_turned_error"] = [lost_turned_error(row, values["sensitivity"]) for row in rows]
+        if "minded.lost" in columns:
+            columns["combined.minded_damage"] = [minded_damage(row, values["sensitivity"]) for row in rows]
     return {"damage": [damage(row) for row in rows]} | columns
 
 
@@ -79,13 +82,25 @@ def loss_too(values: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def unseen(values: dict[str, Any]) -> dict[str, Any] | None:
-    """Rho of the figures in `FIRST` over the patterns of a later model that no predictor was chosen on."""
+    """Rho of the figures in `FIRST` over a later model's patterns that they were not chosen on.
+
+    `combined.minded_damage` is not among them: it was chosen with all of them in view.
+    """
     (seen,) = [count for name, count in SEEN.items() if name in values["model"]] or [None]
     if seen is None:
         return None
     loss = losses_of(values)[seen:]
     rhos = {name: spearman(figure[seen:], loss) for name, figure in columns_of(values).items() if name in FIRST}
+    rhos.pop("combined.minded_damage", None)
     return {"patterns": len(loss), "rhos": rhos}
+
+
+def fresh_of(values: dict[str, Any]) -> dict[str, Any]:
+    """Rho of the figures in `FIRST`, and of the loss on the metrics' text, over patterns that nothing was chosen on."""
+    loss, columns = losses_of(values), columns_of(values)
+    said = {key: values[key] for key in ("metrics_text", "loss_is", "machine")}
+    rhos = {name: asdict(correlation(columns[name], loss)) for name in FIRST if name in columns}
+    return said | {"patterns": len(loss), "ceiling": ceiling_of(values), "rhos": rhos}
 
 
 def halves(read: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -143,6 +158,7 @@ def study(values: dict[str, Any]) -> dict[str, Any]:
         "loss_too": loss_too(values),
         "unseen": unseen(values),
         "machine": values["machine"],
+        "anew": values.get("anew"),
         "missing_in_some": left_out,
         "figures": found,
     }
@@ -168,7 +184,11 @@ def to_markdown(date: str, studies: list[dict[str, Any]]) -> str:
         "capture says how much the model minds each layer, else `damage`, which needs no model. The orders of their "
         "means were chosen on the MiniLM study and on SmolLM2 at 256 tokens, so their correlations there are a "
         "little too good; `combined.lost_turned_error` has the error of heads as a third factor and was chosen on "
-        "those two and on the first patterns of Qwen2.5-Coder, on which nothing else was chosen.",
+        "those two and on the first patterns of Qwen2.5-Coder, on which nothing else was chosen but "
+        "`combined.minded_damage`: the mass lost by the rows that the loss minds, times the output error of heads as "
+        "before, times the most that a layer's change is of the residual stream. It was chosen with all patterns of "
+        "SmolLM2 and of Qwen2.5-Coder in view, so what counts for it is the fresh patterns below; it needs a decoder. "
+        "Reports show it first where a capture says what the model minds.",
     ]
     lines += ["", "Safest on all models, by the weakest of their correlations: " + _safest(studies) + "."]
     for one in studies:
@@ -200,6 +220,23 @@ def to_markdown(date: str, studies: list[dict[str, Any]]) -> str:
                 "",
                 f"Over the {one['unseen']['patterns']} patterns that nobody had looked at when the last predictor was "
                 f"chosen: {', '.join(f'{name} {rho:+.3f}' for name, rho in rhos)}.",
+            ]
+        if one.get("anew"):
+            lines += [
+                "",
+                f"{one['anew']['rows']} of the patterns, fitted ones that another machine fits a little differently, were "
+                "measured anew for the rows of `minded`.",
+            ]
+        for fresh in one.get("fresh", []):
+            told = ", ".join(
+                f"{name} {rho['rho']:+.3f} ({rho['low']:+.3f} to {rho['high']:+.3f})"
+                for name, rho in sorted(fresh["rhos"].items(), key=lambda pair: -abs(pair[1]["rho"]))
+            )
+            lines += [
+                "",
+                f"Fresh: over {fresh['patterns']} patterns that nothing was chosen on, of other spans, seeds, tiles, "
+                f"densities and heads, metrics on {fresh['metrics_text']}, {fresh['loss_is']}: {told}. The same loss on "
+                f"the text of the metrics has rho {fresh['ceiling']:.3f}.",
             ]
         lines += [
             "",
@@ -243,6 +280,11 @@ def newest(folder: Path) -> list[Path]:
     return [found[name] for name in sorted(found, reverse=True)]
 
 
+def fresh_paths(path: Path) -> list[Path]:
+    """The files of fresh patterns of a study's model, one for each pair of texts."""
+    return sorted(path.parent.glob(f"*-fresh-{path.stem.split('-predictors-')[1]}*.json"))
+
+
 def main() -> None:
     """Write both files."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -251,7 +293,10 @@ def main() -> None:
     options = parser.parse_args()
     read = [json.loads(path.read_text("utf-8")) for path in newest(options.results)]
     date = max(one["machine"]["date"] for one in read)
-    studies = [study(one) | {"other_half": half} for one, half in zip(read, halves(read), strict=True)]
+    studies = [
+        study(one) | {"other_half": half, "fresh": [fresh_of(json.loads(path.read_text("utf-8"))) for path in paths]}
+        for one, half, paths in zip(read, halves(read), map(fresh_paths, newest(options.results)), strict=True)
+    ]
     options.out.mkdir(parents=True, exist_ok=True)
     kept = options.out / f"{date}-predictors.json"
     kept.write_text(json.dumps(studies, indent=1, allow_nan=False) + "\n")

@@ -39,11 +39,13 @@ def estimated_bytes(
     kv_heads: int | None = None,
     item: int = 2,
     gradients: int = 0,
+    minds: bool = False,
 ) -> int:
     """Bytes that a capture will hold: layers * tokens * (heads * (item + gradients) + 2 KV heads * item) * head_dim.
 
     `layers` and `kv_heads` are how many are kept, by default all of the model's; `item` is bytes of an element of q, k
-    and v, `gradients` bytes of one of the loss's gradients over all their draws, 0 without them.
+    and v, `gradients` bytes of one of the loss's gradients over all their draws, 0 without them. With `minds` also what
+    the model minds: layers * (tokens * (heads + 1) * 4 + heads * head_dim * hidden size * item).
 
     >>> from transformers import LlamaConfig
     >>> estimated_bytes(LlamaConfig(num_hidden_layers=30, hidden_size=576, num_attention_heads=9,
@@ -56,7 +58,8 @@ def estimated_bytes(
     dim = getattr(config, "head_dim", None) or config.hidden_size // heads
     kept = own if kv_heads is None else kv_heads
     count = config.num_hidden_layers if layers is None else layers
-    return count * tokens * (heads // own * kept * (item + gradients) + 2 * kept * item) * dim
+    minded = tokens * (heads + 1) * 4 + heads * dim * config.hidden_size * item if minds else 0
+    return count * (tokens * (heads // own * kept * (item + gradients) + 2 * kept * item) * dim + minded)
 
 
 def record_to_file(

@@ -35,6 +35,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--sensitivity", action="store_true", help="also measure how much the model minds each layer: a run a layer"
     )
     parser.add_argument(
+        "--minds",
+        action="store_true",
+        help="--sensitivity, and which rows the loss minds: what reports rank by, a training step's memory",
+    )
+    parser.add_argument(
         "--gradients",
         action="store_true",
         help="also measure what the loss minds, for fits: six to nine runs' time, a training step's memory",
@@ -47,8 +52,9 @@ def run(options: argparse.Namespace) -> None:
     text = asked.read_text(options.text)
     if options.out.suffix != ".safetensors":
         raise StudioError(f"--out takes a file ending in .safetensors, got {str(options.out)!r}")
-    if options.sensitivity and kv_heads is not None:
-        raise StudioError("--sensitivity measures whole layers, got --kv-heads with it; leave one of them out")
+    if (options.sensitivity or options.minds) and kv_heads is not None:
+        name = "--minds" if options.minds else "--sensitivity"
+        raise StudioError(f"{name} measures whole layers, got --kv-heads with it; leave one of them out")
     import torch
 
     from ..capture.container import MAX_FILE_BYTES
@@ -62,12 +68,13 @@ def run(options: argparse.Namespace) -> None:
     count = None if layers is None else len(layers)
     size = estimated_bytes(
         loaded.model.config, len(ids), count, None if kv_heads is None else len(kv_heads), dtype.itemsize,
-        (1 + SAMPLES) * _dtype_of_gradients(dtype).itemsize if options.gradients else 0,
+        (1 + SAMPLES) * _dtype_of_gradients(dtype).itemsize if options.gradients else 0, options.minds,
     )  # fmt: skip
     print(f"{loaded.name}: {len(ids)} tokens, up to {size / 1e6:.1f} MB", file=sys.stderr)
-    if options.gradients and size > MAX_FILE_BYTES:
+    if (options.gradients or options.minds) and size > MAX_FILE_BYTES:
+        beside = " and ".join(name for name in ("gradients", "minds") if getattr(options, name))
         raise StudioError(
-            f"expected a capture of at most {MAX_FILE_BYTES:,} bytes, got {size:,} with gradients; record fewer "
+            f"expected a capture of at most {MAX_FILE_BYTES:,} bytes, got {size:,} with {beside}; record fewer "
             "layers, KV heads or tokens"
         )
     total = count or loaded.model.config.get_text_config().num_hidden_layers
@@ -91,7 +98,7 @@ def run(options: argparse.Namespace) -> None:
         kv_heads=kv_heads,
         progress=progress,
     )
-    if options.sensitivity or options.gradients:
+    if options.sensitivity or options.gradients or options.minds:
         _measure(options, loaded, ids, kv_heads)
     for number, why in recorded.skipped.items():
         print(f"layer {number} is not in it: {why}", file=sys.stderr)
@@ -106,15 +113,21 @@ def _measure(options: argparse.Namespace, loaded: Loaded, ids: tuple[int, ...], 
 
     try:
         capture = Capture.load(options.out)
-        if options.gradients and not capture.causal:
-            raise StudioError(
-                f"--gradients takes a model that predicts the next token, got {loaded.name}, whose queries see all "
-                "keys; leave it out"
-            )
+        for name in ("gradients", "minds"):
+            if getattr(options, name) and not capture.causal:
+                raise StudioError(
+                    f"--{name} takes a model that predicts the next token, got {loaded.name}, whose queries see all "
+                    "keys; leave it out"
+                )
         model = (load_model(options.model, head=True) if capture.causal else loaded).model
-        if options.sensitivity:
+        if options.sensitivity or options.minds:
             weights = layer_sensitivity(model, ids, capture, progress=_tell)
             capture = replace(capture, sensitivity=weights)
+        if options.minds:
+            from ..learned import measured_minds
+
+            _tell("which rows the loss minds")
+            capture = replace(capture, minds=measured_minds(model, ids, capture))
         if options.gradients:
             _tell("what the loss minds")
             capture = replace(capture, gradients=_gradients(model, ids, capture, kv_heads))

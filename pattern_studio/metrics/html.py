@@ -22,12 +22,15 @@ STYLE = (
     "code{background:#f2f2f2;padding:.1em .3em}"
 )
 TITLES = {
+    "minded_damage": "Minded damage by layer and head: lost mass, turned outputs, and what stirs the stream (0 is best)",
     "weighted_damage": "Weighted damage by layer and head: lost mass and turned outputs, layers weighed (0 is best)",
     "damage": "Damage by layer and head: lost mass and turned outputs (0 is best)",
     "recall": "Mass recall by layer and head (1 is best)",
     "output_error": "Output error, relative L2, by layer and head (0 is best)",
     "regret": "Regret against the oracle of as many tiles, by layer and head (0 is best)",
 }
+
+UNBOUNDED = ("minded_damage", "output_error")
 
 
 def to_html(report: Report) -> str:
@@ -64,7 +67,7 @@ def _pictures(report: Report) -> list[Figure]:
             width = max(map(len, grid))  # layers may differ in heads
             z = [line + [None] * (width - len(line)) for line in grid]
             names = [f"layer {layer.layer}" for layer in report.layers]
-            picture = go.Heatmap(z=z, y=names, zmin=0, zmax=None if key == "output_error" else 1, colorscale="Viridis")
+            picture = go.Heatmap(z=z, y=names, zmin=0, zmax=None if key in UNBOUNDED else 1, colorscale="Viridis")
             figures.append(_titled(go.Figure(picture), title, "head", "").update_yaxes(autorange="reversed"))
     if (distance := report.figures.get("distance")) is not None:
         names = [f"{band.first}-{band.last}" for band in distance.bands]

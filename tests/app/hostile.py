@@ -90,6 +90,11 @@ def gradients(value: float, layers: tuple[int, ...] = (3, 5)) -> dict[str, torch
     return {f"layers.{n}.gradients": torch.full((2, 4, 96, 8), value) for n in layers}
 
 
+def minds(projection: float = 1.0, stream: float = 1.0, rows: float = 1.0) -> dict[str, torch.Tensor]:
+    sizes = {"rows": ((4, 96), rows), "projection": ((32, 32), projection), "stream": ((96,), stream)}
+    return {f"layers.{n}.{name}": torch.full(*one) for n in (3, 5) for name, one in sizes.items()}
+
+
 def not_a_number() -> torch.Tensor:
     tensor = torch.zeros(4, 96, 8)
     tensor[1, 2, 3] = torch.nan
@@ -122,6 +127,17 @@ def captures(ran: Path) -> dict[str, tuple[bytes, str]]:
         "huge-gradients.safetensors": (
             changed(**gradients(1e20)),
             "expected gradients whose fourth powers float32 can hold",
+        ),
+        "some-minds.safetensors": (
+            changed(**{name: part for name, part in minds().items() if name != "layers.5.stream"}),
+            "expected rows, projection, stream together, got no layers.5.stream",
+        ),
+        "minds-of-nothing.safetensors": (changed(**minds(rows=0.0)), "expected a row that the loss minds, got 0 for"),
+        "minds-below-0.safetensors": (changed(**minds(rows=-1.0)), "expected rows of layer 3 to be finite and from 0"),
+        "no-stream.safetensors": (changed(**minds(stream=0.0)), "expected a residual stream that is longer than 0"),
+        "hardly-a-stream.safetensors": (
+            changed(**minds(stream=1e-38)),
+            "expected projections and streams whose shares float32 can hold",
         ),
         "infinite-gradients.safetensors": (
             changed(**gradients(torch.inf)),

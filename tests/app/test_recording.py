@@ -12,7 +12,8 @@ from streamlit import config
 
 from pattern_studio import StudioError
 from pattern_studio.capture.folder import load_folder
-from pattern_studio.learned import loss_gradients
+from pattern_studio.learned import loss_gradients, measured_minds
+from pattern_studio.metrics.sensitivity import layer_sensitivity
 
 from ..capture.families import save
 from .test_pages import html, labelled
@@ -77,10 +78,25 @@ def test_what_the_loss_minds(toy_llama, loopback):
         assert torch.equal(tensor, wanted.layers[number].bfloat16())
 
 
-def test_an_encoder_has_no_loss_to_mind(tmp_path, loopback):
+@pytest.mark.parametrize("gradients", [False, True])
+def test_what_damage_is_weighed_by(gradients, toy_llama, loopback):
+    task, text = Task(1), "the quick brown fox jumps over a lazy dog " * 9
+    source = record(RecordSpec(str(toy_llama), "2, 0", 70, text, gradients=gradients, minds=True), task)
+    assert (task.done, task.of) == (3 + gradients, 4 + gradients)
+    capture, loaded = source.load(), load_folder(str(toy_llama), head=True)
+    assert source.gradients == gradients
+    ids = loaded.ids(text, 70)
+    assert capture.sensitivity == layer_sensitivity(loaded.model, ids, capture)
+    wanted = measured_minds(loaded.model, ids, capture)
+    for number, found in capture.minds.layers.items():
+        assert all(torch.equal(part, wanted.layers[number].named()[name]) for name, part in found.named().items())
+
+
+@pytest.mark.parametrize("asked", ["gradients", "minds"])
+def test_an_encoder_has_no_loss_to_mind(asked, tmp_path, loopback):
     save("bert", tmp_path)
     with pytest.raises(StudioError, match=r"expected a model that predicts the next token .* got an encoder"):
-        record(RecordSpec(str(tmp_path), "0", 9, "the fox ran", gradients=True), Task(1))
+        record(RecordSpec(str(tmp_path), "0", 9, "the fox ran", **{asked: True}), Task(1))
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 from pathlib import Path
@@ -65,6 +66,16 @@ class TestCaptures:
         assert tile_importance(capture, capture.gradients, 3, (16, 8)).isfinite().all()
         with pytest.raises(StudioError, match="with which a token's loss can change by"):
             read_capture("mine.safetensors", hostile.changed(**hostile.gradients(1.01 * most)))
+
+    def test_what_is_minded_and_let_in_gives_a_number(self):
+        values = max(float(layer.v.abs().max()) for layer in toy().layers.values())
+        most = uploads.LARGEST**0.5 / (2 * values * 32 * (32 * 96) ** 0.5)
+        with pytest.raises(StudioError, match="expected projections and streams whose shares float32 can hold"):
+            read_capture("mine.safetensors", hostile.changed(**hostile.minds(1.01 * most)))
+        for given in ({"projection": 0.99 * most}, {"rows": 3e38}, {"rows": 1e-45}, {"stream": 3e38}):
+            capture = read_capture("mine.safetensors", hostile.changed(**hostile.minds(**given))).load()
+            found = analyze(ps.sink(1), capture, metrics=["minded_damage"], sensitivity=[1, 1])
+            assert math.isfinite(found.minded_damage)
 
     def test_too_large_a_file(self, monkeypatch):
         monkeypatch.setattr(uploads, "MAX_BYTES", 100)

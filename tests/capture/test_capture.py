@@ -10,7 +10,16 @@ from typing import Any
 import pytest
 import torch
 
-from pattern_studio.capture import Capture, LayerCapture, LossGradients, bundled, bundled_path, container
+from pattern_studio.capture import (
+    Capture,
+    LayerCapture,
+    LayerMinds,
+    LossGradients,
+    Minds,
+    bundled,
+    bundled_path,
+    container,
+)
 from pattern_studio.errors import StudioError
 
 
@@ -30,6 +39,11 @@ def make(**change: Any) -> Capture:
         "causal": True,
     }
     return Capture(**(fields | change))
+
+
+def minds(**parts: Any) -> LayerMinds:
+    usual = {"rows": torch.ones(4, 3), "projection": torch.ones(5, 8, dtype=torch.float16), "stream": torch.ones(3)}
+    return LayerMinds(**usual | parts)
 
 
 def gradients(*shape: int, dtype: torch.dtype = torch.float32, number: int = 1) -> LossGradients:
@@ -125,6 +139,51 @@ def test_gradients_are_an_extra_of_the_file(tmp_path: Path) -> None:
     before, after = (container.read_container(tmp_path / f"{name}.safetensors") for name in ("plain", "more"))
     assert after[1] == before[1]
     assert sorted(after[0].keys() - before[0].keys()) == ["layers.1.gradients"]
+
+
+def test_what_the_model_minds_goes_where_the_capture_goes(tmp_path: Path) -> None:
+    """It is an extra of the file: without it the bytes are those that they were."""
+    plain = make(layers={1: layer(), 2: layer()})
+    given = {2: minds(), 1: minds(rows=torch.zeros(4, 3))}
+    capture = replace(plain, minds=Minds(given))
+    given.clear()
+    for name, one in (("plain", plain), ("more", capture), ("again", replace(capture, minds=None))):
+        one.save(tmp_path / f"{name}.safetensors")
+    assert (tmp_path / "plain.safetensors").read_bytes() == (tmp_path / "again.safetensors").read_bytes()
+    before, after = (container.read_container(tmp_path / f"{name}.safetensors") for name in ("plain", "more"))
+    assert after[1] == before[1]
+    names = [f"layers.{n}.{name}" for n in (1, 2) for name in ("projection", "rows", "stream")]
+    assert sorted(after[0].keys() - before[0].keys()) == names
+    for back in (Capture.load(tmp_path / "more.safetensors"), capture.to("cpu"), pickle.loads(pickle.dumps(capture))):
+        assert back.minds is not None
+        assert list(back.minds.layers) == [1, 2]
+        for name, tensor in minds().named().items():
+            found = back.minds.layers[2].named()[name]
+            assert found.dtype == tensor.dtype
+            assert torch.equal(found, tensor)
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        ({1: 3}, "expected what the model minds as Minds, got dict; see measured_minds"),
+        (Minds({2: minds()}), r"of every layer of the capture, \[1\], or of none, got \[2\]; measure them in one call"),
+        (Minds({1: torch.ones(4, 3)}), "expected LayerMinds of layer 1, got Tensor; see measured_minds"),  # pyright: ignore[reportArgumentType]
+        (Minds({1: minds(rows=torch.ones(2, 3))}), r"expected rows of layer 1 to be \[4, 3\], got \[2, 3\]"),
+        (Minds({1: minds(projection=torch.ones(5, 4))}), r"projection of layer 1 to be \[width, 8\], got \[5, 4\]; meas"),
+        (Minds({1: minds(projection=torch.ones(0, 8))}), r"projection of layer 1 to be \[width, 8\], got \[0, 8\]; meas"),
+        (Minds({1: minds(stream=None)}), r"expected stream of layer 1 to be \[3\], got NoneType"),
+        (Minds({1: minds(stream=torch.ones(3).double())}), r"stream of layer 1 in torch.float16, .*, got torch.float64"),
+        (Minds({1: minds(rows=-torch.ones(4, 3))}), "rows of layer 1 to be finite and from 0 up, got another value"),
+        (Minds({1: minds(stream=torch.tensor([1, 2, torch.nan]))}), "stream of layer 1 to be finite and from 0 up"),
+        (Minds({1: minds(projection=torch.full((5, 8), torch.inf))}), "projection of layer 1 to be finite, got another"),
+        (Minds({1: minds(stream=torch.tensor([1.0, 0, 1]))}), "a residual stream that is longer than 0 in layer 1"),
+        (Minds({1: minds(rows=torch.zeros(4, 3))}), "expected a row that the loss minds, got 0 for all"),
+    ],
+)
+def test_what_a_model_can_not_mind(given: Any, error: str) -> None:
+    with pytest.raises(StudioError, match=error):
+        make(minds=given)
 
 
 def test_bundled_file_is_written_as_it_was(tmp_path: Path) -> None:

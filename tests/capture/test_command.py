@@ -8,7 +8,7 @@ import torch
 from pattern_studio.capture import Capture, container
 from pattern_studio.capture.load import load_model
 from pattern_studio.cli import main
-from pattern_studio.learned import fit_blocks, loss_gradients
+from pattern_studio.learned import fit_blocks, loss_gradients, measured_minds
 from tests.capture.families import save
 
 
@@ -88,19 +88,48 @@ def test_what_the_loss_minds_is_in_the_file(folder, more, heads, kind, tmp_path,
     assert fit_blocks(made, 0.5, (16, 8), gradients=made.gradients).tiles > 0
 
 
+@pytest.mark.parametrize("more", [(), ("--sensitivity", "--gradients")])
+def test_what_reports_rank_by_is_in_the_file(folder, more, tmp_path, capsys):
+    out = tmp_path / "made.safetensors"
+    arguments = capture(folder, "--layers", "0,2", "--tokens", "50", "--out", str(out))
+    assert main([*arguments, "--minds", *more]) == 0
+    told = capsys.readouterr()
+    assert "which rows the loss minds" in told.err
+    assert "layer 2 alone" in told.err
+    # As with gradients above, and for each layer 4 bytes for a head's row and a row's stream, and 48 x 48 weights.
+    size = 2 * (50 * 8 * (6 + 4 + 18 * bool(more)) * 2 + 50 * 7 * 4 + 48 * 48 * 2)
+    assert f"up to {size / 1e6:.1f} MB" in told.err
+    assert 0 < out.stat().st_size - size < 20_000  # the header
+    made = Capture.load(out)
+    loaded = load_model(str(folder), head=True)
+    ids = loaded.ids((folder / "text.txt").read_text(), 50)
+    wanted = measured_minds(loaded.model, ids, made)
+    for number in (0, 2):
+        for name, tensor in wanted.layers[number].named().items():
+            assert torch.equal(made.minds.layers[number].named()[name], tensor)
+    assert (made.gradients is not None) == bool(more)
+    assert main(["analyze", "window(7, 0)", "--block", "16", "--capture", str(out)]) == 0
+    assert "| layer | head | minded damage | weighted damage | damage |" in capsys.readouterr().out
+    assert main(arguments) == 0
+    assert Capture.load(out).minds is None
+
+
 def test_gradients_that_no_file_can_hold_are_not_measured(folder, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(container, "MAX_FILE_BYTES", 60_000)  # q, k and v take 24,000 bytes, the gradients 43,200
     assert main(capture(folder, "--tokens", "50", "--gradients", "--out", str(tmp_path / "x.safetensors"))) == 2
     assert "at most 60,000 bytes, got 67,200 with gradients; record fewer" in capsys.readouterr().err
+    assert main(capture(folder, "--tokens", "50", "--minds", "--gradients", "--out", str(tmp_path / "x.safetensors"))) == 2
+    assert "with gradients and minds; record fewer" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 
-def test_an_encoder_has_no_loss_to_mind(tmp_path, capsys):
+@pytest.mark.parametrize("what", ["--gradients", "--minds"])
+def test_an_encoder_has_no_loss_to_mind(what, tmp_path, capsys):
     save("bert", tmp_path)
     (tmp_path / "text.txt").write_text("A pattern is one line of text.")
     out = tmp_path / "made.safetensors"
-    assert main([*capture(tmp_path, "--out", str(out)), "--gradients"]) == 2
-    assert "--gradients takes a model that predicts the next token, got" in capsys.readouterr().err
+    assert main([*capture(tmp_path, "--out", str(out)), what]) == 2
+    assert f"{what} takes a model that predicts the next token, got" in capsys.readouterr().err
     assert not out.exists()
 
 
@@ -111,7 +140,9 @@ def test_an_encoder_has_no_loss_to_mind(tmp_path, capsys):
         ("--layers takes all, or numbers and ranges such as 0,7-9 or 0-29/5, got 'first'", ("--layers", "first")),
         ("--layers takes at least one number, each once, got '1,1'", ("--layers", "1,1")),
         ("--sensitivity measures whole layers, got --kv-heads with it", ("--sensitivity", "--kv-heads", "0")),
+        ("--minds measures whole layers, got --kv-heads with it", ("--minds", "--kv-heads", "0")),
         ("changes the output of every layer, got one of 3 tokens", ("--sensitivity", "--tokens", "3")),
+        ("changes the output of every layer, got one of 3 tokens", ("--minds", "--tokens", "3")),
         ("expected at least 2 tokens, as the first has no loss, got 1", ("--gradients", "--tokens", "1")),
         ("expected to meet layers [9], got no attention from [9]", ("--layers", "9")),
     ],

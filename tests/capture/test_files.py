@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import save
 
-from pattern_studio.capture import Capture, LayerCapture, LossGradients, container
+from pattern_studio.capture import Capture, LayerCapture, LayerMinds, LossGradients, Minds, container
 from pattern_studio.errors import StudioError
 
 METADATA = {
@@ -41,6 +41,11 @@ def file(change: dict[str, Any] | None = None, **metadata: str) -> bytes:
     """A valid file but for the changed tensors (None: left out) and metadata."""
     parts = tensors() | (change or {})
     return save({name: part for name, part in parts.items() if part is not None}, METADATA | metadata)
+
+
+def minds(**change: torch.Tensor) -> dict[str, torch.Tensor]:
+    parts = {"rows": torch.ones(4, 3), "projection": torch.ones(5, 16), "stream": torch.ones(3)} | change
+    return {f"layers.3.{name}": part for name, part in parts.items()}
 
 
 def raw(header: Any, data: bytes = b"") -> bytes:
@@ -199,6 +204,22 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: file({"layers.3.gradients": torch.full((1, 4, 3, 4), torch.nan)}),
         "expected gradients of layer 3 to be finite, got 48 NaN or infinite values",
     ),
+    "minds of one part": (
+        lambda: file({"layers.3.rows": torch.ones(4, 3)}),
+        r"expected rows, projection, stream together, got no layers\.3\.projection, layers\.3\.stream; measure it again",
+    ),
+    "minds of other heads": (
+        lambda: file(minds(rows=torch.ones(2, 3))),
+        r"expected rows of layer 3 to be \[4, 3\], got \[2, 3\]; measure the model and text that were recorded",
+    ),
+    "minds below 0": (
+        lambda: file(minds(rows=torch.full((4, 3), -1.0))),
+        "expected rows of layer 3 to be finite and from 0 up, got another value",
+    ),
+    "minds of no stream": (
+        lambda: file(minds(stream=torch.zeros(3))),
+        "expected a residual stream that is longer than 0 in layer 3; measure it again",
+    ),
     "gradients cut": (
         lambda: file({"layers.3.gradients": torch.zeros(1, 4, 3, 4)})[:-4],
         r"ends at byte \d+, but the file has \d+ .* truncated",
@@ -273,15 +294,21 @@ def captures(draw: st.DrawFn) -> Capture:
     weights = draw(st.none() | st.lists(weight, min_size=len(layers), max_size=len(layers)).filter(any).map(tuple))
     draws, kind = draw(st.integers(0, 2)), draw(st.sampled_from([torch.float16, torch.bfloat16, torch.float32]))
     gradients = {n: torch.stack([some(one.heads) for _ in range(draws)]).to(kind) for n, one in layers.items() if draws}
+    minds = {
+        n: LayerMinds(some(one.heads)[..., 0].square().float() + 1, some(2).flatten(0, 1).repeat(1, one.heads).to(kind),
+                      torch.ones(len(tokens)))
+        for n, one in layers.items()
+    }  # fmt: skip
     return Capture(
         layers, draw(words), draw(words), tuple(tokens), scale, draw(st.booleans()), weights,
-        LossGradients(gradients) if draws else None,
+        LossGradients(gradients) if draws else None, Minds(minds) if draw(st.booleans()) else None,
     )  # fmt: skip
 
 
 @given(captures(), st.booleans())
 def test_round_trip_is_exact(tmp_path_factory: pytest.TempPathFactory, capture: Capture, npz: bool) -> None:
     held = [*capture.layers.values(), *(capture.gradients.layers.values() if capture.gradients else ())]
+    held += [part for one in (capture.minds.layers.values() if capture.minds else ()) for part in one.named().values()]
     npz = npz and not any(torch.bfloat16 in (getattr(one, "dtype", None), capture.dtype) for one in held)
     path = tmp_path_factory.getbasetemp() / f"round-trip.{'npz' if npz else 'safetensors'}"
     capture.save(path)
@@ -292,6 +319,13 @@ def test_round_trip_is_exact(tmp_path_factory: pytest.TempPathFactory, capture: 
     for number, layer in capture.layers.items():
         for name, tensor in layer.named().items():
             assert torch.equal(back.layers[number].named()[name], tensor)
+    assert (back.minds is None) == (capture.minds is None)
+    if capture.minds and back.minds:
+        assert list(back.minds.layers) == list(capture.layers)
+        for number, one in capture.minds.layers.items():
+            for name, tensor in one.named().items():
+                assert back.minds.layers[number].named()[name].dtype == tensor.dtype
+                assert torch.equal(back.minds.layers[number].named()[name], tensor)
     assert (back.gradients is None) == (capture.gradients is None)
     if capture.gradients and back.gradients:
         assert list(back.gradients.layers) == list(capture.layers)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import re
 import sys
+from dataclasses import replace
 
 import pytest
+import torch
 
 import pattern_studio as ps
+from pattern_studio.capture import LayerMinds, Minds
 from pattern_studio.cli import main
 from pattern_studio.metrics import analyze
 from pattern_studio.metrics.html import TITLES
@@ -59,7 +62,8 @@ def test_html_is_whole_and_escapes_what_a_capture_says():
     assert "<td>a|b</td>" in page
     assert not re.search(r"<(script|link|img)[^>]*(src|href)=", page)  # nothing is fetched
     assert "Weighted damage" not in page
-    shown = [title for key, title in TITLES.items() if key != "weighted_damage"]
+    assert "Minded damage" not in page
+    shown = [title for key, title in TITLES.items() if key not in ("weighted_damage", "minded_damage")]
     for title in (*shown, "Attention mass by distance", "Mass recall along the text"):
         assert title in page
     # The grid of the two heads' recall, as Plotly holds it.
@@ -79,6 +83,24 @@ def test_with_sensitivity_the_weighted_figure_comes_first():
     assert text.count("weighted_damage") == 0  # it has its column: no second row
     page = report.to_html()
     assert page.index(TITLES["weighted_damage"]) < page.index(TITLES["damage"])
+    assert f"<td>{shown.replace(' | ', '</td><td>')}</td>" in page
+
+
+def test_with_what_the_model_minds_that_figure_comes_first():
+    capture = capture_of(weighted([3, 1], values=[8, 4]), first=7)
+    minds = LayerMinds(torch.ones(1, 2), torch.ones(1, 1), torch.ones(2))
+    report = analyze(ps.window(0, 0), replace(capture, minds=Minds({7: minds}), sensitivity=[1]), block=1)
+    wanted = ["minded_damage", "weighted_damage", "damage", "minded"]
+    assert [key for key in report.as_dict() if "damage" in key or key == "minded"] == wanted
+    text = report.to_markdown()
+    assert "Minded damage: lost mass of the rows that the loss minds" in text
+    assert "| layer | head | minded damage | weighted damage | damage | recall |" in text
+    shown = f"{report.minded_damage:.4g} | {report.weighted_damage:.4g} | {report.damage:.4g}"
+    assert f"| all | all | {shown} | 0.5 | " in text
+    assert text.count("minded_damage") == 0  # it has its column, and what it is made of a row each
+    assert "| minded.stirred | 9 |" in text
+    page = report.to_html()
+    assert page.index(TITLES["minded_damage"]) < page.index(TITLES["weighted_damage"])
     assert f"<td>{shown.replace(' | ', '</td><td>')}</td>" in page
 
 
