@@ -82,9 +82,7 @@ def record(spec: RecordSpec, task: Task) -> Source:
     loaded = load_folder(spec.folder)
     try:
         gradients = 2 * (1 + SAMPLES) if spec.gradients else 0  # bytes of an element of all draws, in bfloat16
-        size = estimated_bytes(
-            loaded.model.config, spec.tokens, len(numbers), gradients=gradients, minds=spec.minds
-        )
+        size = estimated_bytes(loaded.model.config, spec.tokens, len(numbers), gradients=gradients, minds=spec.minds)
         if size > MAX_BYTES:
             raise StudioError(f"expected a capture of at most {MAX_BYTES:,} bytes, got {size:,}; take fewer layers")
         text = spec.text.strip() or "".join(BUNDLED.load().tokens)

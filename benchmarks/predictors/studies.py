@@ -65,9 +65,8 @@ class Decoder(Study):
         self.capture = replace(plain, minds=minds).to(device)
         self.dense = {use: position_losses(self.loaded.model, self.ids[use], ps.dense, layers=[]) for use in
                       ("metrics", "loss")}  # fmt: skip
-        self.said = (
-            f"next-token loss of tokens {tokens // 2} to {tokens - 1} of {SOURCE}, chapters {spans['loss'][0]} on, in nats"
-        )
+        scored = f"tokens {tokens // 2} to {tokens - 1} of {SOURCE}, chapters {spans['loss'][0]} on"
+        self.said = f"next-token loss of {scored}, in nats"
 
     def _capture(self, use: str) -> Capture:
         return record(
@@ -113,9 +112,10 @@ class Encoder(Study):
         self.fitted, self.capture = (self._capture(use).to(device) for use in ("fit", "metrics"))
         self.pairs = {use: self._passages(use) for use in ("metrics", "loss")}
         self.dense = {use: self._embedded(use, None, (128, 128)) for use in ("metrics", "loss")}
+        read = f"{tokens} tokens of {SOURCE}, chapters {spans['loss'][0]} on"
         self.said = (
-            f"drift, 1 - cosine of the embeddings of {len(self.pairs['loss'])} passages of {tokens} tokens of {SOURCE}, "
-            f"chapters {spans['loss'][0]} on (and `added`, the contrastive loss of finding the one that follows, in nats)"
+            f"drift, 1 - cosine of the embeddings of {len(self.pairs['loss'])} passages of {read} "
+            "(and `added`, the contrastive loss of finding the one that follows, in nats)"
         )
 
     def _passages(self, use: str) -> list[Sequence[int]]:

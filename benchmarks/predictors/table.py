@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
@@ -224,19 +225,19 @@ def to_markdown(date: str, studies: list[dict[str, Any]]) -> str:
         if one.get("anew"):
             lines += [
                 "",
-                f"{one['anew']['rows']} of the patterns, fitted ones that another machine fits a little differently, were "
-                "measured anew for the rows of `minded`.",
+                f"{one['anew']['rows']} of the patterns, fitted ones that another machine fits a little differently, "
+                "were measured anew when the figures of `minded` were added.",
             ]
         for fresh in one.get("fresh", []):
             told = ", ".join(
-                f"{name} {rho['rho']:+.3f} ({rho['low']:+.3f} to {rho['high']:+.3f})"
+                f"{name} {_cut(rho['rho'])} ({_cut(rho['low'])} to {_cut(rho['high'])})"
                 for name, rho in sorted(fresh["rhos"].items(), key=lambda pair: -abs(pair[1]["rho"]))
             )
             lines += [
                 "",
                 f"Fresh: over {fresh['patterns']} patterns that nothing was chosen on, of other spans, seeds, tiles, "
-                f"densities and heads, metrics on {fresh['metrics_text']}, {fresh['loss_is']}: {told}. The same loss on "
-                f"the text of the metrics has rho {fresh['ceiling']:.3f}.",
+                f"densities and heads, metrics on {fresh['metrics_text']}, {fresh['loss_is']}: {told}. The same loss "
+                f"on the text of the metrics has rho {_cut(fresh['ceiling'])}. Three digits are cut, not rounded.",
             ]
         lines += [
             "",
@@ -257,6 +258,11 @@ def to_markdown(date: str, studies: list[dict[str, Any]]) -> str:
         if one["missing_in_some"]:
             lines += ["", f"Not a number for every pattern, so left out: {', '.join(one['missing_in_some'])}."]
     return "\n".join(lines) + "\n"
+
+
+def _cut(rho: float) -> str:
+    """With three digits, never rounded away from 0."""
+    return f"{math.trunc(1000 * rho) / 1000:+.3f}"
 
 
 def safest(studies: list[dict[str, Any]]) -> list[tuple[str, float]]:

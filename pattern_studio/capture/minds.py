@@ -109,9 +109,10 @@ def _check(number: int, minds: object, capture: Capture) -> None:
                 f"expected {name} of layer {number} in {', '.join(map(str, _DTYPES))}, got {tensor.dtype}; convert it"
             )
         if not tensor.isfinite().all() or (name != "projection" and (tensor < 0).any()):
+            said = "finite" if name == "projection" else "finite and from 0 up"
             raise StudioError(
-                f"expected {name} of layer {number} to be finite{'' if name == 'projection' else ' and from 0 up'}, got "
-                "another value; keep it in float32, or measure it again"
+                f"expected {name} of layer {number} to be {said}, got another value; keep it in float32, "
+                "or measure it again"
             )
     if not minds.stream.all():
         raise StudioError(f"expected a residual stream that is longer than 0 in layer {number}; measure it again")

@@ -69,7 +69,9 @@ def measured_minds(
         for number in layers:
             projection = _projection(number, outputs[number], inputs.get(number, []))
             if number not in streams or len(streams[number]) != len(ids):
-                raise StudioError(f"expected layer {number} to be given the residual stream, got a model of another kind")
+                raise StudioError(
+                    f"expected layer {number} to be given the residual stream, got a model of another kind"
+                )
             found[number] = LayerMinds(rows[number].cpu(), projection.to(kind).cpu(), streams[number].cpu())
     return Minds(found)
 
@@ -100,7 +102,7 @@ def _watched(model: PreTrainedModel, layers: Sequence[int]) -> Iterator[tuple[di
 
     try:
         for name, part in model.named_modules():
-            number = getattr(part, "layer_idx", None)
+            number: Any = getattr(part, "layer_idx", None)
             matrices = [one for one in part.children() if getattr(getattr(one, "weight", None), "ndim", 0) == 2]
             if number not in layers or not matrices:  # a layer may have its number too, its children are norms
                 continue

@@ -22,7 +22,7 @@ STYLE = (
     "code{background:#f2f2f2;padding:.1em .3em}"
 )
 TITLES = {
-    "minded_damage": "Minded damage by layer and head: lost mass, turned outputs, and what stirs the stream (0 is best)",
+    "minded_damage": "Minded damage by layer and head: lost mass, turned outputs, stirred stream (0 is best)",
     "weighted_damage": "Weighted damage by layer and head: lost mass and turned outputs, layers weighed (0 is best)",
     "damage": "Damage by layer and head: lost mass and turned outputs (0 is best)",
     "recall": "Mass recall by layer and head (1 is best)",

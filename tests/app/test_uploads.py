@@ -72,8 +72,8 @@ class TestCaptures:
         most = uploads.LARGEST**0.5 / (2 * values * 32 * (32 * 96) ** 0.5)
         with pytest.raises(StudioError, match="expected projections and streams whose shares float32 can hold"):
             read_capture("mine.safetensors", hostile.changed(**hostile.minds(1.01 * most)))
-        for given in ({"projection": 0.99 * most}, {"rows": 3e38}, {"rows": 1e-45}, {"stream": 3e38}):
-            capture = read_capture("mine.safetensors", hostile.changed(**hostile.minds(**given))).load()
+        for sizes in ({"projection": 0.99 * most}, {"rows": 3e38}, {"rows": 1e-45}, {"stream": 3e38}):
+            capture = read_capture("mine.safetensors", hostile.changed(**hostile.minds(**sizes))).load()
             found = analyze(ps.sink(1), capture, metrics=["minded_damage"], sensitivity=[1, 1])
             assert math.isfinite(found.minded_damage)
 

@@ -170,13 +170,25 @@ def test_what_the_model_minds_goes_where_the_capture_goes(tmp_path: Path) -> Non
         (Minds({2: minds()}), r"of every layer of the capture, \[1\], or of none, got \[2\]; measure them in one call"),
         (Minds({1: torch.ones(4, 3)}), "expected LayerMinds of layer 1, got Tensor; see measured_minds"),  # pyright: ignore[reportArgumentType]
         (Minds({1: minds(rows=torch.ones(2, 3))}), r"expected rows of layer 1 to be \[4, 3\], got \[2, 3\]"),
-        (Minds({1: minds(projection=torch.ones(5, 4))}), r"projection of layer 1 to be \[width, 8\], got \[5, 4\]; meas"),
-        (Minds({1: minds(projection=torch.ones(0, 8))}), r"projection of layer 1 to be \[width, 8\], got \[0, 8\]; meas"),
+        (
+            Minds({1: minds(projection=torch.ones(5, 4))}),
+            r"projection of layer 1 to be \[width, 8\], got \[5, 4\]; meas",
+        ),
+        (
+            Minds({1: minds(projection=torch.ones(0, 8))}),
+            r"projection of layer 1 to be \[width, 8\], got \[0, 8\]; meas",
+        ),
         (Minds({1: minds(stream=None)}), r"expected stream of layer 1 to be \[3\], got NoneType"),
-        (Minds({1: minds(stream=torch.ones(3).double())}), r"stream of layer 1 in torch.float16, .*, got torch.float64"),
+        (
+            Minds({1: minds(stream=torch.ones(3).double())}),
+            r"stream of layer 1 in torch.float16, .*, got torch.float64",
+        ),
         (Minds({1: minds(rows=-torch.ones(4, 3))}), "rows of layer 1 to be finite and from 0 up, got another value"),
         (Minds({1: minds(stream=torch.tensor([1, 2, torch.nan]))}), "stream of layer 1 to be finite and from 0 up"),
-        (Minds({1: minds(projection=torch.full((5, 8), torch.inf))}), "projection of layer 1 to be finite, got another"),
+        (
+            Minds({1: minds(projection=torch.full((5, 8), torch.inf))}),
+            "projection of layer 1 to be finite, got another",
+        ),
         (Minds({1: minds(stream=torch.tensor([1.0, 0, 1]))}), "a residual stream that is longer than 0 in layer 1"),
         (Minds({1: minds(rows=torch.zeros(4, 3))}), "expected a row that the loss minds, got 0 for all"),
     ],

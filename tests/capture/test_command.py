@@ -118,7 +118,9 @@ def test_gradients_that_no_file_can_hold_are_not_measured(folder, tmp_path, monk
     monkeypatch.setattr(container, "MAX_FILE_BYTES", 60_000)  # q, k and v take 24,000 bytes, the gradients 43,200
     assert main(capture(folder, "--tokens", "50", "--gradients", "--out", str(tmp_path / "x.safetensors"))) == 2
     assert "at most 60,000 bytes, got 67,200 with gradients; record fewer" in capsys.readouterr().err
-    assert main(capture(folder, "--tokens", "50", "--minds", "--gradients", "--out", str(tmp_path / "x.safetensors"))) == 2
+    assert (
+        main(capture(folder, "--tokens", "50", "--minds", "--gradients", "--out", str(tmp_path / "x.safetensors"))) == 2
+    )
     assert "with gradients and minds; record fewer" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 

@@ -206,7 +206,7 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     ),
     "minds of one part": (
         lambda: file({"layers.3.rows": torch.ones(4, 3)}),
-        r"expected rows, projection, stream together, got no layers\.3\.projection, layers\.3\.stream; measure it again",
+        r"expected rows, projection, stream together, got no layers\.3\.projection, layers\.3\.stream; meas",
     ),
     "minds of other heads": (
         lambda: file(minds(rows=torch.ones(2, 3))),

@@ -78,7 +78,7 @@ def test_ends_of_the_scale_and_what_is_not_known():
 
 
 def test_it_sees_what_a_head_on_the_sink_begins_to_say():
-    # Three quarters of the mass on a first key of next to no value. Recall and cosine are those of a head that says much.
+    # Three quarters of the mass on a first key of no value. Recall and cosine are those of a head that says much.
     quiet, loud = (weighted([12, 1, 1, 1, 1], values=[0, *[size] * 4]) for size in (0.01, 10))
     pattern = ps.dense - ps.globals(cols=(0,))
     found = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -16,15 +17,24 @@ from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
 import pattern_studio as ps
+from benchmarks.predictors import __main__ as command
 from benchmarks.predictors.__main__ import join, row, sensitivity
-from benchmarks.predictors.combined import damage, layer_weighted_error, lost_turned_error, weighted_damage
+from benchmarks.predictors.combined import (
+    damage,
+    layer_weighted_error,
+    lost_turned_error,
+    minded_damage,
+    weighted_damage,
+)
 from benchmarks.predictors.correlate import correlation, misled, spearman
-from benchmarks.predictors.patterns import Candidate, blocks, recipes
+from benchmarks.predictors.fresh import fresh
+from benchmarks.predictors.patterns import Candidate, Recipe, blocks, recipes
 from benchmarks.predictors.studies import Study
-from benchmarks.predictors.table import halves, newest, safest, study, to_markdown, unseen
+from benchmarks.predictors.table import fresh_of, fresh_paths, halves, newest, safest, study, to_markdown, unseen
 from benchmarks.predictors.texts import join_paragraphs
 from pattern_studio.capture import Capture, LayerCapture
 from pattern_studio.capture.record import record
+from pattern_studio.learned import measured_minds
 from pattern_studio.metrics import analyze
 from pattern_studio.metrics.loss import next_token_loss, position_losses
 from pattern_studio.metrics.sensitivity import layer_sensitivity
@@ -108,6 +118,27 @@ def test_patterns_are_many_distinct_and_the_same_every_time(causal):
         assert not causal or not np.triu(mask, 1).any(), one.family
 
 
+def test_fresh_patterns_are_distinct_and_none_of_the_study():
+    generator = torch.Generator().manual_seed(0)
+    layers = {n: LayerCapture(*(torch.randn(h, 256, 4, generator=generator) for h in (9, 1, 1))) for n in range(3)}
+    capture = Capture(layers, "m", "t", ("x",) * 256, 0.5, True)
+
+    def hashes(planned):
+        found = []
+        for recipe in planned:
+            try:
+                found.append(recipe.made().pattern.hash)
+            except ps.StudioError as error:
+                assert "tiles" in str(error)  # noqa: PT017 - the budget pays for none
+        return found
+
+    new = list(fresh(capture))
+    assert len({one.key for one in new}) == len(new)
+    found = hashes(new)
+    assert len(set(found)) >= 55
+    assert not set(found) & set(hashes(one for one in recipes(capture) if not one.family.startswith("fitted")))
+
+
 def test_every_recipe_has_a_key_of_its_own():
     part = LayerCapture(*(torch.ones(1, 256, 4) for _ in range(3)))
     planned = list(recipes(Capture({0: part}, "m", "t", ("x",) * 256, 0.5, True)))
@@ -124,6 +155,7 @@ class Small(Study):
             self.model, {"input_ids": torch.tensor([self.ids])}, layers=range(3), model_name="m", text="t",
             tokens=tuple(map(str, self.ids)), dtype=torch.float32,
         )  # fmt: skip
+        self.capture = replace(self.fitted, minds=measured_minds(self.model, self.ids, self.fitted))
         self.said = "loss"
 
     def loss(self, pattern, block):
@@ -170,8 +202,39 @@ def test_a_row_and_the_sensitivity_of_layers():
         assert lost_turned_error(one, known) == pytest.approx(weighted_damage(one, known) * ratio)
     # So is the weighted one, with what the package itself says that the model minds.
     weights = layer_sensitivity(small.model, small.ids, small.capture)
-    weighed = analyze(pattern, small.capture, metrics=["damage"], sensitivity=weights).weighted_damage
-    assert weighed == pytest.approx(weighted_damage(found, known), rel=0.02)
+    weighed = analyze(pattern, small.capture, metrics=["damage", "minded_damage"], sensitivity=weights)
+    assert weighed.weighted_damage == pytest.approx(weighted_damage(found, known), rel=0.02)
+    assert weighed.minded_damage == pytest.approx(minded_damage(found, known), rel=0.02)
+    assert minded_damage(more, known) < minded_damage(found, known)
+
+
+def test_rows_that_are_older_than_a_figure_get_it(tmp_path, monkeypatch, capsys):
+    small, out = Small(), tmp_path / "made.json"
+    made = [
+        Recipe(name, "shared", None, (4, 4), lambda pattern=pattern: pattern)
+        for name, pattern in (("narrow", ps.causal & ps.window(1, 0)), ("wide", ps.causal & ps.window(9, 0)))
+    ]
+    monkeypatch.setattr(command, "STUDIES", {"smollm2": (lambda *given: small, 64)})
+    monkeypatch.setattr(command, "recipes", lambda fit: made)
+    small.capture = replace(small.capture, model="m", text="t")
+    monkeypatch.setattr("sys.argv", ["predictors", "--out", str(out)])
+    command.main()
+    whole = json.loads(out.read_text("utf-8"))
+    old = json.loads(out.read_text("utf-8"))
+    for one in old["rows"]:
+        del one["figures"]["minded.lost"], one["figures"]["minded.stirred"]
+    old["rows"][1] |= {"hash": "another fit", "loss": {"added": 100.0}}
+    out.write_text(json.dumps(old), encoding="utf-8")
+    capsys.readouterr()
+    command.main()
+    again = json.loads(out.read_text("utf-8"))
+    assert "2 of them to measure" in capsys.readouterr().out
+    assert again["anew"]["rows"] == 1
+    for one, before in zip(again["rows"], whole["rows"], strict=True):
+        assert one["figures"] == pytest.approx(before["figures"])
+        assert (one["family"], one["hash"], one["loss"]) == (before["family"], before["hash"], before["loss"])
+    command.main()  # nothing is left to do
+    assert "0 of them to measure" in capsys.readouterr().out
 
 
 def test_parts_of_different_studies_do_not_join():
@@ -206,6 +269,12 @@ def test_the_table_is_made_from_the_files():
     assert {one["target"] for one in read} == {"added", "drift"}  # a decoder's and an encoder's
     (*_, path) = sorted((ROOT / "gallery" / "claims").glob("*-predictors.json"))
     kept = json.loads(path.read_text("utf-8"))
+    fresh = [
+        [fresh_of(json.loads(path.read_text("utf-8"))) for path in fresh_paths(each)]
+        for each in newest(ROOT / "benchmarks" / "results")
+    ]
+    assert [len(each) > 0 for each in fresh] == [one["target"] == "added" for one in read]
+    assert json.loads(json.dumps(fresh)) == [one["fresh"] for one in kept]
     for one, again in zip(kept, map(study, read), strict=True):
         assert one["patterns"] == again["patterns"] >= 30
         assert one["loss_too"] == again["loss_too"]
