@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from unittest import mock
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 
 import pattern_studio as ps
-from pattern_studio.capture import bundled
+from pattern_studio.capture import LayerMinds, Minds, bundled
 from pattern_studio.metrics import METRICS, analyze, row_recall
 from tests import strategies
 from tests.metrics.captures import Brute, capture_of, random_captures, studies, weighted
@@ -158,9 +160,11 @@ def test_documents():
 
 
 def test_every_metric_is_in_the_report():
-    figures = analyze(ps.causal, capture_of(weighted([1, 1]))).figures
-    assert len(METRICS) == 14
+    minds = Minds({0: LayerMinds(torch.ones(1, 2), torch.ones(1, 1), torch.ones(2))})
+    figures = analyze(ps.causal, replace(capture_of(weighted([1, 1])), minds=minds, sensitivity=(1,))).figures
+    assert len(METRICS) == 15
     for key in (
+        *("minded_damage", "minded", "weighted_damage"),
         *("damage", "recall", "worst_rows", "output_error", "oracle_recall", "regret", "divergence", "top_k_recall"),
         *("distance",),
         *("pairs", "density", "tiles", "block_efficiency", "empty_rows", "pairs_outside_dense"),
@@ -200,7 +204,7 @@ TWO_HEADS = capture_of(weighted([[1, 1]] * 2), first=7)
         ),
         ("expected a Capture, got str; read a file with Capture.load", lambda: analyze(ps.causal, "x.safetensors")),
         (
-            r"expected a metric among damage, recall, .* got 'recal'; did you mean 'recall'\?",
+            r"expected a metric among minded_damage, damage, recall, .* got 'recal'; did you mean 'recall'\?",
             lambda: analyze(ps.causal, TWO_HEADS, metrics=["recal"]),
         ),
         (r"got 'speed'; choose from these", lambda: analyze(ps.causal, TWO_HEADS, metrics=["speed"])),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -116,7 +117,12 @@ def test_by_brute_force(study, seed, width):
         change = (sparse - o)[:, half].transpose(1, 0, 2).reshape(-1, some["projection"].shape[1])
         moved = np.square(change @ some["projection"].T.astype(float)).sum(1)
         stirred.append((moved / some["stream"][half]).mean())
-    found = analyze(pattern, capture, block=block, metrics=["minded_damage"])
+    # A few rows at a time, so that stretches begin and end inside of the first and the second half.
+    with (
+        mock.patch.multiple("pattern_studio.metrics.chunk", CELLS=300, MAX_ROWS=7),
+        mock.patch("pattern_studio.metrics.minded_damage.ROWS", 3),
+    ):
+        found = analyze(pattern, capture, block=block, metrics=["minded_damage"])
     wanted = lost[0] / lost[1], np.average(way, weights=weights) ** 0.125, max(stirred)
     figures = vars(found.figures["minded"])
     assert tuple(figures.values()) == pytest.approx(wanted, rel=1e-3, abs=1e-3)
