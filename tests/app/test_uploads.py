@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import os
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pattern_studio_app import captures, theme, uploads
+from pattern_studio_app import captures, numbers, theme, uploads
 from pattern_studio_app.reading import MAX_TEXT
 from pattern_studio_app.uploads import MAX_BYTES, read_capture, read_pattern
 from pattern_studio_app.work import Work
@@ -19,6 +21,7 @@ from streamlit.testing.v1 import AppTest
 
 import pattern_studio as ps
 from pattern_studio import StudioError
+from pattern_studio.capture import LayerMinds, Minds
 from pattern_studio.exporters import export
 from pattern_studio.learned import tile_importance
 from pattern_studio.metrics import analyze
@@ -219,6 +222,20 @@ class TestPages:
         turned(at, "quality")
         labelled(at.selectbox, "Measured on").select_index(0).run()
         assert "SmolLM2-135M" in html(at)
+
+    @pytest.mark.parametrize("weights", [None, (1, 3)])
+    def test_what_the_model_minds_weighs_the_damage_that_is_shown(self, weights, tmp_path):
+        minds = {n: LayerMinds(torch.ones(4, 96), torch.eye(32), torch.full((96,), 2.0)) for n in (3, 5)}
+        capture = replace(toy(), minds=Minds(minds), sensitivity=weights)
+        at = given_file(started("quality"), "toy.npz", saved(capture, tmp_path / "toy.npz"))
+        # As the page has it: the layer that is shown.
+        report = analyze(ps.parse("causal & window(9, 0)"), capture, block=16, metrics=("minded_damage", "damage"))
+        name = "damage" if weights is None else "minded_damage"
+        (shown,) = {one.value for one in at.metric if one.label == "Damage"}
+        assert shown in {
+            numbers.fraction(one.figures[name]) for one in (report, *report.layers, *report.layers[0].heads)
+        }
+        assert f"{name.replace('_', ' ').capitalize()}: lost mass" in at.metric[0].help
 
     def test_layers_with_other_numbers_of_heads_and_all_keys_seen(self, tmp_path):
         capture = toy(causal=False)
