@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pattern_studio.metrics.predicts import CORRELATIONS, SOURCE, described, first_figure
+from pattern_studio.metrics.predicts import CORRELATIONS, FRESH, SOURCE, described, first_figure
 
 ROOT = Path(__file__).parents[2]
 STUDIED = {
@@ -34,7 +34,9 @@ def test_correlations_are_those_of_the_source(name):
             f"{CORRELATIONS[name][1]:.3f} with that of Qwen2.5-Coder-0.5B"]  # fmt: skip
     if name == "minded_damage":  # an encoder has none
         assert CORRELATIONS[name][2] is None
-        told.append("on both of which it was chosen")
+        found = [fresh["rhos"]["combined.minded_damage"]["rho"] for one in studies for fresh in one["fresh"]]
+        assert tuple(math.floor(1000 * rho) / 1000 for rho in (min(found), max(found))) == FRESH
+        told.append(f"chosen, and {FRESH[0]:.3f} to {FRESH[1]:.3f} on patterns that nothing was chosen on")
         (*studies, _) = studies
     else:
         told.append(f"{CORRELATIONS[name][2]:.3f} with how far the embeddings of all-MiniLM-L6-v2 move")
