@@ -41,20 +41,22 @@ def mean_query(
     size = tiling.block[1]
     plain = real.pairs is None and real.docs is None
     if plain and programs.multiplied(q, k) and fits_tiling(q, k, tiling):
-        from .programs import mean_mass
+        from .programs import grouped_mass, query_means
         from .programs.means import means_of_blocks
-        from .programs.tile_mass import BEFORE_ALL, fits, mass_of_tiles
+        from .programs.tile_mass import fits, mass_of_tiles
 
         if fits(size):
             if real.rows is None:
                 last = kept_table(_last_rows, tiling, q.device)
             else:
                 last = real.last_rows(tiling, q.device)
-            if mean_mass.fits(q, k, tiling):
-                last = last if last.dtype == torch.int32 else last.clamp(min=BEFORE_ALL).int()
-                return mean_mass.masses_of_mean_queries(q, k, last, tiling, factor, real.rows, real.keys)
-            asked, _ = means_of_blocks(q, None, tiling.block, factor, real.rows, None)
-            asked = asked.view(*q.shape[:2], -1, q.shape[3])
+            if query_means.fits(q, tiling.block[0]):
+                asked = query_means.means_of_queries(q, tiling.block[0], factor, real.rows)
+            else:
+                asked, _ = means_of_blocks(q, None, tiling.block, factor, real.rows, None)
+                asked = asked.view(*q.shape[:2], -1, q.shape[3])
+            if grouped_mass.fits(q.shape[1], k, tiling):
+                return grouped_mass.mass_by_group(asked, k, last, size, causal=tiling.causal, real=real.keys)
             return mass_of_tiles(asked, k, last, size, causal=tiling.causal, real=real.keys)
     rows, queries = block_sums(q, tiling.block[0], real.rows)
     if real.keys is not None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from triton.runtime import driver
 
-from pattern_studio.learned import Tiling
 from pattern_studio.learned.programs.best import best_tiles
 from pattern_studio.learned.programs.chosen import Rows, chosen_of_means, scores_of_means
 from pattern_studio.learned.programs.crossed import masses_crossed
-from pattern_studio.learned.programs.mean_mass import masses_of_mean_queries
+from pattern_studio.learned.programs.grouped_mass import mass_by_group
 from pattern_studio.learned.programs.means import means_of_blocks
+from pattern_studio.learned.programs.query_means import means_of_queries
 from pattern_studio.learned.programs.shares import shares_of_rows
 from pattern_studio.learned.programs.sums import sums_of_blocks
 from pattern_studio.learned.programs.tile_mass import mass_of_tiles
@@ -29,12 +29,16 @@ def main() -> None:
     compiled("shares", lambda: shares_of_rows(torch.zeros(1, 4, 256, 512), last, 2, 1e-30))
     sums, rows = torch.zeros(1, 4, 4097, dtype=torch.float64), torch.zeros(1, 64, dtype=torch.int64)
     compiled("crossed", lambda: masses_crossed(sums, sums, (rows, rows), rows[0, :1], 64, 0, True, 1e-30))
+    means = a.bfloat16()
     for block in (128, 64, 8):
         compiled(f"means_{block}", lambda block=block: means_of_blocks(q, k, (block, block), 0.1, None, None))
-        tiling = Tiling(4096, 4096, (min(block, 64), block))
-        compiled(f"mean_mass_{block}", lambda t=tiling: masses_of_mean_queries(q, k, last.int(), t, 0.1, None, None))
+        compiled(f"query_means_{block}", lambda block=block: means_of_queries(q, block, 0.1, None))
+        compiled(
+            f"grouped_mass_{block}", lambda tile=block: mass_by_group(means, k, last, tile, causal=True, real=None)
+        )
     flags = last.new_ones(1, 4096) > 0
-    compiled("mean_mass_flags", lambda: masses_of_mean_queries(q, k, last.int(), tiling, 0.1, flags, flags))
+    compiled("query_means_flags", lambda: means_of_queries(q, 64, 0.1, flags))
+    compiled("grouped_mass_flags", lambda: mass_by_group(means, k, last, 8, causal=True, real=flags))
     wide = torch.zeros(1, 2, 4096, 256)
     compiled("means_single", lambda: means_of_blocks(wide, wide, (128, 64), 0.1, last[:, :1] > 0, None))
     compiled("mass_wide", lambda: mass_of_tiles(a.repeat(1, 1, 1, 2), wide.bfloat16(), last, 128, causal=True))

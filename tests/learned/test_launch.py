@@ -14,7 +14,7 @@ from pattern_studio.learned.programs.launch import launch
 
 CALLS = {
     "choose_pooled": ["means", "chosen"],
-    "choose_mean_query": ["mean_mass", "best"],
+    "choose_mean_query": ["query_means", "grouped_mass", "best"],
     "pooled": ["means", "chosen"],
     "pooled_long_rows": ["means", "tile_mass"],
 }

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from functools import lru_cache
 
 import pytest
 import torch
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from pattern_studio.learned import BlockGate, Tiling, mean_query, pooled, probes, programs, top_k
-from pattern_studio.learned.programs import mean_mass
+from pattern_studio.learned.programs import grouped_mass, query_means
 
 PHASES = tuple(phase for phase in Phase if phase is not Phase.shrink)  # interpreted programs are slow
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -120,23 +119,27 @@ def test_an_item_is_chosen_the_same_whoever_is_beside_it(monkeypatch, score):
 
 @pytest.mark.parametrize(("share", "block"), [(3, (16, 32)), (1, (64, 128)), (4, (12, 16))])
 def test_means_and_masses_of_many_programs_are_those_of_torch(monkeypatch, share, block):
-    """Chunks of rows, parts of keys and steps of a part, some above the diagonal; counters go on from call to call."""
-    monkeypatch.setattr(mean_mass, "STEPS", 3)
-    monkeypatch.setattr(mean_mass, "TOKENS", 32)
+    """Chunks of rows, parts of keys and steps of a part, some above the diagonal; how work is cut changes no bit."""
     made = torch.Generator().manual_seed(share)
     q, k = (torch.randn(1, heads, n, 16, generator=made).to(DEVICE, torch.float16)
             for heads, n in ((2 * share, 700), (2, 1000)))  # fmt: skip
     tiling = Tiling(700, 1000, block)
-    monkeypatch.setattr(mean_mass, "kept_table", lru_cache(mean_mass.kept_table))  # as on a card
-    found = []
-    for ahead, together in ((6, True), (1, True), (1, False)):
-        monkeypatch.setattr(mean_mass, "AHEAD", ahead)
-        monkeypatch.setattr(mean_mass, "TOGETHER", together)
-        got, wanted = both(monkeypatch, lambda: mean_query(q, k, tiling))
-        assert_near(got, wanted, q)
-        found.append(got)
-    assert torch.equal(found[0], found[1])
-    assert torch.equal(found[0], found[2])
+    for lengths in (None, torch.tensor([850], device=DEVICE)):
+        found = []
+        for steps, tokens in ((3, 128), (16, 512)):
+            monkeypatch.setattr(grouped_mass, "STEPS", steps)
+            monkeypatch.setattr(query_means, "TOKENS", tokens)
+            got, wanted = both(monkeypatch, lambda lengths=lengths: mean_query(q, k, tiling, lengths=lengths))
+            assert_near(got, wanted, q)
+            found.append(got)
+        assert torch.equal(*found)
+
+
+def test_masses_by_group_take_means_of_the_other_program(monkeypatch):
+    monkeypatch.setattr(query_means, "STEP", 0)  # as where a block of q is too large for one step
+    made = torch.Generator().manual_seed(5)
+    q, k = (torch.randn(1, heads, 90, 16, generator=made).to(DEVICE, torch.float16) for heads in (4, 2))
+    assert_near(*both(monkeypatch, lambda: mean_query(q, k, Tiling(90, 90, (16, 32)))), q)
 
 
 def test_programs_are_left_aside_where_a_gradient_is_asked_for(monkeypatch):
@@ -158,11 +161,9 @@ def test_programs_compile_for_sm_90(tmp_path):
     assert done.returncode == 0, done.stderr
     made = {row["variant"]: row for row in map(json.loads, done.stdout.splitlines())}
     assert {row["program"] for row in made.values()} == {
-        "block_sums", "tile_mass", "shares", "best", "crossed", "means", "chosen", "mean_mass"
+        "block_sums", "tile_mass", "shares", "best", "crossed", "means", "chosen", "query_means", "grouped_mass"
     }  # fmt: skip
     assert all(row["sm_90"] and row["shared"] <= 227 * 1024 for row in made.values())
-    assert all(
-        made[name]["tensor_cores"]
-        for name in ("mass", "mass_keys", "mass_near", "mass_wide", "chosen_512", "mean_mass_128")
-    )
+    multiplied = ("mass", "mass_keys", "mass_near", "mass_wide", "chosen_512", "query_means_128", "grouped_mass_128")
+    assert all(made[name]["tensor_cores"] for name in multiplied)
     assert not made["mass_single"]["tensor_cores"]
