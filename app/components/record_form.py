@@ -34,32 +34,31 @@ def render(kept: captures.Store) -> None:
         spec = kept.record
         tasks().begin(name, KIND, 2, lambda task: recording.record(spec, task))
 
-    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
-        st.button(
-            "Record",
-            key="record",
-            disabled=not kept.record.folder.strip(),
-            help="Loads the model on the CPU and lets it read the text once. No code of the folder runs; only "
-            "safetensors weights are read.",
-            on_click=begin,
-        )
-        _field(
-            kept,
-            "gradients",
-            st.checkbox,
-            "Also what the loss minds",
-            help="For a fit that is chosen by it, of a model that predicts the next token: six to nine times the time, "
-            "and a training step's memory.",
-        )
-        _field(
-            kept,
-            "minds",
-            st.checkbox,
-            "Also what damage is weighed by",
-            help="How much the model minds each layer and row, of a model that predicts the next token: with it damage "
-            "ranks patterns best. A run for each layer, ten to twenty times one run's time, and a training step's "
-            "memory.",
-        )
+    _field(
+        kept,
+        "gradients",
+        st.checkbox,
+        "Also what the loss minds",
+        help="For a fit that is chosen by it, of a model that predicts the next token: six to nine times the time, "
+        "and a training step's memory.",
+    )
+    _field(
+        kept,
+        "minds",
+        st.checkbox,
+        "Also what damage is weighed by",
+        help="How much the model minds each layer and row, of a model that predicts the next token: with it damage "
+        "ranked patterns best on two models. A run for each layer, ten to twenty times one run's time, and a training "
+        "step's memory.",
+    )
+    st.button(
+        "Record",
+        key="record",
+        disabled=not kept.record.folder.strip(),
+        help="Loads the model on the CPU and lets it read the text once. No code of the folder runs; only "
+        "safetensors weights are read.",
+        on_click=begin,
+    )
 
 
 def watch() -> None:
