@@ -5,7 +5,9 @@ A program stays on its multiprocessor and works entries of the work table (sched
 other two stream through rings. Whoever works an entry sums its tiles in the order of the lists, so claims leave the
 results bitwise what they are.
 Each of two consumers owns 64 of the rows; scores, P and dS never leave its registers, where they are the
-first operand of the products that sum the gradients. By keys the scores are held transposed.
+first operand of the products that sum the gradients. By keys the scores are held transposed, and the producer brings
+a tile's LSE and delta through shared memory: loaded by the consumers, each number with its address, they took registers
+that the sums of D 128 don't leave.
 
     by queries   S = Q K',  dP = dO V',  dS = P (dP - delta),  dQ += dS K                     3 products a tile
     by keys      S' = K Q', dP' = V dO', dV += P' dO,          dK += dS' Q                    4 products a tile
