@@ -71,7 +71,7 @@ def by_layer(report: Report) -> dict[str, Any]:
     return {
         "layer_errors": [one.rel_l2 for one in errors],
         "layer_cosines": [one.cosine for one in errors],
-        "heads": {name: json.dumps(values) for name, values in heads.items()},  # text: one line in the file
+        "heads": {name: json.dumps(values, separators=(",", ":")) for name, values in heads.items()},  # one line each
     }
 
 
