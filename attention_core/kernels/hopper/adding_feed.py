@@ -11,8 +11,9 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
 from .boxes import first_row, steps_of
 from .claims import claim, post
-from .gluon_api import box_load, thread_barrier
+from .gluon_api import box_load
 from .ring import next_slot
+from .row_numbers import load_numbers, send_numbers
 
 POSTED: gl.constexpr = gl.constexpr(5)  # numbers: batch, key head, first key, scratch or -1, entry
 
@@ -32,9 +33,7 @@ def produce(boxes, rings, numbers, bars, posts, masked_units, full_units, lse2, 
              STEPS: gl.constexpr, D: gl.constexpr):  # fmt: skip
     k_box, v_box, q_box, do_box = boxes
     k_ring, v_ring, q_ring, do_ring = rings
-    lse_ring, delta_ring = numbers
     k_full, k_free, v_full, v_free, x_full, x_free, y_full, y_free = bars
-    L: gl.constexpr = gl.BlockedLayout([N // 32], [32], [1], [0])
     k_slot = 0
     k_phase = 0
     v_phase = 0
@@ -63,20 +62,14 @@ def produce(boxes, rings, numbers, bars, posts, masked_units, full_units, lse2, 
                 else:
                     row = first_row(full_units, full_begin + j - masked, N, GRANULE)
                 # Loaded before the slot is free: what the loads take is hidden behind that wait.
-                rows = row + gl.arange(0, N, layout=L)
-                lse = gl.load(lse2 + base + rows, mask=rows < q_len, other=float("inf"))  # past the end p = 0
-                d = gl.load(delta + base + rows, mask=rows < q_len, other=0.0)
+                loaded = load_numbers(lse2, delta, base, row, q_len, N)
                 mbarrier.wait(x_free.index(slot), phase ^ 1)
                 mbarrier.expect(x_full.index(slot), N * D * 2)
                 box_load(q_box, [batch, head, row, 0], x_full.index(slot), q_ring.index(slot))
                 mbarrier.wait(y_free.index(slot), phase ^ 1)
                 mbarrier.expect(y_full.index(slot), N * D * 2)
                 box_load(do_box, [batch, head, row, 0], y_full.index(slot), do_ring.index(slot))
-                lse_ring.index(slot).store(lse)
-                delta_ring.index(slot).store(d)
-                thread_barrier()
-                mbarrier.arrive(x_full.index(slot))
-                mbarrier.arrive(y_full.index(slot))
+                send_numbers(loaded, numbers, x_full, y_full, slot)
                 slot, phase = next_slot(slot, phase, SLOTS)
                 if following < 0:
                     following = claim(counter, turn, True)  # while the consumers have something to do

@@ -6,8 +6,7 @@ other two stream through rings. Whoever works an entry sums its tiles in the ord
 results bitwise what they are.
 Each of two consumers owns 64 of the rows; scores, P and dS never leave its registers, where they are the
 first operand of the products that sum the gradients. By keys the scores are held transposed, and the producer brings
-a tile's LSE and delta through shared memory: loaded by the consumers, each number with its address, they took registers
-that the sums of D 128 don't leave.
+a tile's LSE and delta beside it (row_numbers.py).
 
     by queries   S = Q K',  dP = dO V',  dS = P (dP - delta),  dQ += dS K                     3 products a tile
     by keys      S' = K Q', dP' = V dO', dV += P' dO,          dK += dS' Q                    4 products a tile
@@ -29,10 +28,11 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from .boxes import boxed, first_row, load_own, load_tile, steps_of
 from .claims import claim, new_post, post, posted
 from .dropout_mask import kept, positions, seed_halves
-from .gluon_api import thread_barrier, view
+from .gluon_api import view
 from .masks import allowed_pairs, mask_ahead
 from .outputs import clear, leave, raise_flag
 from .ring import afresh, next_slot
+from .row_numbers import load_numbers, send_numbers
 
 POSTED: gl.constexpr = gl.constexpr(5)  # numbers: batch, head, first row, scratch or -1, entry
 
@@ -43,9 +43,7 @@ def _produce(boxes, rings, numbers, bars, posts, masked_units, full_units, lse2,
              STEPS: gl.constexpr, D: gl.constexpr, BY_KEY: gl.constexpr):  # fmt: skip
     a_box, b_box, x_box, y_box = boxes
     a_ring, b_ring, x_ring, y_ring = rings
-    lse_ring, delta_ring = numbers
     own_full, own_free, x_full, x_free, y_full, y_free = bars
-    L: gl.constexpr = gl.BlockedLayout([N // 32], [32], [1], [0])
     members = kv_ratio if BY_KEY else 1
     own_slot = 0
     own_phase = 0
@@ -71,10 +69,8 @@ def _produce(boxes, rings, numbers, bars, posts, masked_units, full_units, lse2,
                 units = gl.where(j < masked, masked_units, full_units)
                 step = gl.where(j < masked, masked_begin + j, full_begin + j - masked)
                 if BY_KEY:  # loaded before the slot is free: what the loads take is hidden behind that wait
-                    rows = first_row(units, step, N, GRANULE) + gl.arange(0, N, layout=L)
                     base = (batch * kv_heads * kv_ratio + other).to(gl.int64) * q_len
-                    lse = gl.load(lse2 + base + rows, mask=rows < q_len, other=float("inf"))  # past the end p = 0
-                    d = gl.load(delta + base + rows, mask=rows < q_len, other=0.0)
+                    loaded = load_numbers(lse2, delta, base, first_row(units, step, N, GRANULE), q_len, N)
                 mbarrier.wait(x_free.index(slot), phase ^ 1)
                 mbarrier.expect(x_full.index(slot), N * D * 2)
                 load_tile(x_box, batch, other, units, step, x_full.index(slot), x_ring, slot, N, GRANULE, D)
@@ -82,11 +78,7 @@ def _produce(boxes, rings, numbers, bars, posts, masked_units, full_units, lse2,
                 mbarrier.expect(y_full.index(slot), N * D * 2)
                 load_tile(y_box, batch, other, units, step, y_full.index(slot), y_ring, slot, N, GRANULE, D)
                 if BY_KEY:
-                    lse_ring.index(slot).store(lse)
-                    delta_ring.index(slot).store(d)
-                    thread_barrier()
-                    mbarrier.arrive(x_full.index(slot))
-                    mbarrier.arrive(y_full.index(slot))
+                    send_numbers(loaded, numbers, x_full, y_full, slot)
                 slot, phase = next_slot(slot, phase, SLOTS)
                 if following < 0:
                     following = claim(counter, turn, True)  # while the consumers have something to do
