@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -29,7 +30,9 @@ def times(rows: Iterable[dict]) -> dict[Cell, dict[tuple[str, str], float]]:
 
 
 def table(rows: Iterable[dict]) -> str:
-    """A line a cell: forward / backward of each arm in ms, and how many times as fast our first arm is.
+    """A line a cell: forward / backward of each arm in ms, and how many times as fast our first arm is, cut.
+
+    A ratio is not rounded, as 1.00 for .998 would say what was not measured.
 
     >>> shape = {"D": 64, "S": 8192, "block": [128, 128]}
     >>> told = {"shape": shape, "pattern": "random_0.10", "pass": "forward"}
@@ -56,7 +59,7 @@ def table(rows: Iterable[dict]) -> str:
 
 def _ratio(ms: dict[tuple[str, str], float], arm: str, kind: str) -> float | None:
     ours, theirs = ms.get(("hopper", kind)), ms.get((arm, kind))
-    return theirs / ours if ours and theirs else None
+    return math.floor(theirs / ours * 100) / 100 if ours and theirs else None
 
 
 def _pair(forward: float | None, backward: float | None) -> str:

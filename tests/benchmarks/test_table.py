@@ -32,3 +32,9 @@ def test_a_cell_that_an_arm_did_not_run_is_left_out():
     ]
     rows.append(rows[1] | {"shape": shape | {"block": [64, 64]}})  # not ours: no line
     assert table(rows).splitlines()[2:] == ["| 128 | 32K | p | 2.00 / - | 3.00 / 1.00 | 1.50 / - |"]
+
+
+def test_ratios_are_cut_and_not_rounded():
+    told = {"shape": {"D": 128, "S": 8192, "block": [128, 128]}, "pattern": "p", "pass": "forward"}
+    text = table([told | {"arm": "hopper", "ms": 2.0}, told | {"arm": "fa4", "ms": 1.999}])
+    assert text.splitlines()[2] == "| 128 | 8K | p | 2.00 / - | 2.00 / - | 0.99 / - |"
