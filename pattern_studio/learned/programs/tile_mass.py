@@ -128,8 +128,10 @@ def mass_of_tiles(
     items = max(len(x) for x in (last[:1], real, weight) if x is not None)
     real, weight = (None if x is None else x.expand(items, -1).contiguous() for x in (real, weight))
     single = k.dtype == torch.float32
-    across, loops = max(64 if single else 128, tile), 8
-    down = min(64 if single else 128, max(16, power_of_two(rows)))
+    across, loops, pad = max(64 if single else 128, tile), 8, max(16, power_of_two(dim))
+    # Single precision is multiplied number by number: as many as 64 rows of the widest tiles take a minute to compile.
+    wide = single and across * pad > 8192
+    down = min(32 if wide else 64 if single else 128, max(16, power_of_two(rows)))
     row_chunks, key_chunks = -(-rows // down), -(-keys // (across * loops))
     launch(
         tile_mass, batch * heads * row_chunks * key_chunks,
@@ -141,8 +143,8 @@ def mass_of_tiles(
             heads, heads // kv_heads, rows, keys, tiles, *k.stride(), rows if len(last) > 1 else 0,
             keys if items > 1 else 0, step, row_chunks, key_chunks, scale,
         ),
-        D=dim, D_PAD=max(16, power_of_two(dim)), BM=down, BN=across, TILE=tile, LOOPS=loops, CAUSAL=causal,
+        D=dim, D_PAD=pad, BM=down, BN=across, TILE=tile, LOOPS=loops, CAUSAL=causal,
         MASKED=real is not None, WEIGHTED=weight is not None, NEAR=near is not None, FAR=FAR, LOG2E=LOG2E, LN2=LN2,
-        PRECISION="ieee" if single else "tf32", num_warps=4 if down < 128 or single else 8,
+        PRECISION="ieee" if single else "tf32", num_warps=8 if wide or down == 128 else 4,
     )  # fmt: skip
     return out
