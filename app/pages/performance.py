@@ -30,7 +30,7 @@ ALL = -1  # lengths
 
 @dataclass(frozen=True)
 class Choices:
-    """What can be chosen, most frequent first, and what is."""
+    """What can be chosen, most frequent first but for lengths, the greatest first, and what is."""
 
     cards: list[str]
     dims: list[int]
@@ -42,7 +42,7 @@ class Choices:
 
 
 def choices(view: PerformanceView, files: tuple[TimingFile, ...]) -> Choices:
-    """The visitor's choices where the results have them, else what they have most of, at its greatest length.
+    """The visitor's choices where the results have them, else what they have most of; of lengths alike the greatest.
 
     >>> choices(PerformanceView(), ()).card
     'NVIDIA H100 80GB HBM3'
@@ -52,8 +52,10 @@ def choices(view: PerformanceView, files: tuple[TimingFile, ...]) -> Choices:
     card = view.card if view.card in cards else cards[0]
     dims = _frequent([row.dim for row in rows if row.card == card], [*DIMS])
     dim = view.dim if view.dim in dims else dims[0]
-    lengths = sorted({row.tokens for row in rows if (row.card, row.dim) == (card, dim)}, reverse=True)
-    tokens = view.tokens if view.tokens in (*lengths, ALL) else (lengths or [ALL])[0]
+    times = Counter(row.tokens for row in rows if (row.card, row.dim) == (card, dim))
+    lengths = sorted(times, reverse=True)
+    most = max(lengths, key=times.__getitem__, default=ALL)
+    tokens = view.tokens if view.tokens in (*lengths, ALL) else most
     return Choices(cards, dims, lengths, card, dim, tokens, view.direction)
 
 

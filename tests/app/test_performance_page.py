@@ -128,3 +128,11 @@ def test_choices_survive_what_the_results_no_longer_have():
     file = TimingFile("x", read(data(row(), row(S=8192)), "x").rows)
     assert choices(PerformanceView(card="gone", dim=96, tokens=7), (file,)).tokens == 8192
     assert choices(PerformanceView(card="gone"), (file,)).card == "Card X"
+
+
+def test_the_length_shown_first_is_that_of_most_times():
+    from pattern_studio_app.pages.performance import choices
+
+    few_long = TimingFile("x", read(data(row(S=8192), row(S=8192, arm="flex"), row(S=131072)), "x").rows)
+    chosen = choices(PerformanceView(), (few_long,))
+    assert (chosen.lengths, chosen.tokens) == ([131072, 8192], 8192)
