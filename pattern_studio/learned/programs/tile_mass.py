@@ -113,8 +113,9 @@ def mass_of_tiles(
     sees nothing. real: bool [1 or batch, keys], False is not read. weight: float32 like real. near: float32
     [heads, 4], weights of log2(1 + distance) / 8, exp(-distance / 16), exp(-distance / 128) and of key 0.
 
-    Returns float32 [batch, heads, rows, ceil(keys / tile)]. Reads k once for each head and 128 rows, mostly from
-    the cache. Rounding a and k to b bits moves a score by at most 2^-b times the sum of |a_d k_d|.
+    Returns float32 [batch, heads, rows, ceil(keys / tile)]. Reads k once for each head and 128 rows (64 in single
+    precision, 32 where it is wide), mostly from the cache. Rounding a and k to b bits moves a score by at most 2^-b
+    times the sum of |a_d k_d|.
     """
     (batch, heads, rows, dim), (kv_heads, keys) = a.shape, k.shape[1:3]
     tiles = -(-keys // tile)
